@@ -1,10 +1,10 @@
 """Describes what a backend's wrong cases have in common.
 
-Some of them were reduced to what they need to be wrong, which is proof. The rest is a fit over the features of all
-cases that could show the error. A feature, or two together, that all wrong cases have explains them if few others have
-it: fewer than chance would let happen once in a hundred such fits (hypergeometric, times the number of features that
-were tried). A size's limits are those of the wrong cases. The chance that all wrong ones are beyond such a limit is the
-same. Cases of one shape count as one.
+Some of them were reduced to what they need to be wrong, which is proof: they are right without a named feature. If no
+case was reduced, there is a fit over the features of all cases that could show the error. A feature, or two together,
+that all wrong cases have explains them if few others have it: fewer than chance would let happen once in a hundred such
+fits (hypergeometric, times the number of features that were tried). A size's limits are those of the wrong cases. The
+chance that all wrong ones are beyond such a limit is the same. Cases of one shape count as one.
 """
 
 import math
@@ -30,7 +30,6 @@ MAX_CHANCE = 0.01
 MIN_WRONG = 2
 MAX_NAMED = 3  # features of different kinds that fit equally well
 MAX_REDUCED = 2  # different lines on reduced cases
-MAX_SHARE = 0.02  # of right cases that have the shared feature, if reduced cases say more than the fit
 
 
 def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ...]:
@@ -38,8 +37,7 @@ def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ..
     lines = [(*run.violations, *run.pattern) for run in wrong]
     counts = Counter(x for own in lines for x in own if x.startswith((NEEDED, PLAIN, STALE, UNREPEATED)))
     reduced = tuple(line for line, _ in counts.most_common(MAX_REDUCED))
-    known = _find_explanation([own for own in lines if counts.keys() & own]) + reduced
-    return known + (() if any(map(is_general, reduced)) else _fit_features(wrong, right, bool(known)))
+    return _find_explanation([own for own in lines if counts.keys() & own]) + (reduced or _fit_features(wrong, right))
 
 
 def _find_explanation(reduced: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
@@ -52,16 +50,8 @@ def _find_explanation(reduced: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     return (EXPLAINED + OR.join(shared),) if shared else ()
 
 
-def is_general(line: str) -> bool:
-    """Return whether a wrong case needs none of its features."""
-    return line.startswith((PLAIN, STALE, UNREPEATED))
-
-
-def _fit_features(wrong: Sequence[Run], right: Sequence[Run], is_known: bool) -> tuple[str, ...]:
-    """Return a line on the feature that all `wrong` runs have, with the number of `right` runs that have it too.
-
-    If the cause `is_known` otherwise, only a feature that few right runs have is worth a line.
-    """
+def _fit_features(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ...]:
+    """Return a line on the feature that all `wrong` runs have, with the number of `right` runs that have it too."""
     errors = [_list_errors(run) for run in wrong if run.scores]
     common = frozenset.intersection(*errors) if errors else frozenset()
     probes = {run.case.probe for run in wrong if not run.scores}
@@ -93,7 +83,7 @@ def _fit_features(wrong: Sequence[Run], right: Sequence[Run], is_known: bool) ->
                 best, named = (chance, also), []
             if (chance, also) == best:
                 named.append(" with ".join(group))
-    if not named or (is_known and len(best[1]) > MAX_SHARE * len(able)):
+    if not named:
         return ()
     kinds = {re.sub(r"\d+", "", name): name for name in reversed(named)}  # the first threshold of each quantity
     named = [name for name in named if name in kinds.values()]

@@ -484,6 +484,16 @@ def test_a_swapped_result_is_like_the_other_and_unlike_its_own(own: float, angle
     got = torch.stack((cosine * want[1] + math.sqrt(1.0 - cosine**2) * torch.tensor([0.0, 0.0, 1.0]), want[1]))
     pair = (got.view(2, 1, 1, 3), want.view(2, 1, 1, 3))
     assert bool(list(error_patterns._swapped_results(*pair, 0, "batch row"))) == is_swapped
+    for factor in (0.87, 1.13, 1e6):  # a multiple of the other's result is not that result
+        assert not list(error_patterns._swapped_results(pair[0] * factor, pair[1], 0, "batch row"))
+
+
+def test_results_that_should_be_zero_hold_no_other_heads() -> None:
+    """With one key, dq is 0 up to rounding, and an error of it is a multiple of k in each head."""
+    case = make_case(1, num_heads=40, num_kv_heads=1)
+    k = make_inputs(case, "cpu").k.double()
+    lines = describe(case, dq=lambda x: x + k * torch.linspace(0.5, 1.0, 40, dtype=torch.float64)[:, None])
+    assert not any("holds" in line for line in lines), lines
 
 
 @pytest.mark.parametrize(

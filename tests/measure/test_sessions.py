@@ -304,6 +304,17 @@ def test_heads_that_are_nearly_equal_are_not_called_swapped() -> None:
             {"num_kv_heads": 2},
             "lengths that are not multiples of 64",
         ),
+        *(
+            (
+                lambda i, is_wrong=is_wrong: run_correct(replace(i, v=i.v.roll(1, 1)) if is_wrong(i.case) else i),
+                {"head_dim": 72, "v_head_dim": 72, "num_kv_heads": 2},
+                expected,
+            )
+            for is_wrong, expected in (
+                (lambda case: case.head_dim % 16 > 0, "a head_dim that is not a multiple of 32"),
+                (lambda case: case.head_dim > 64, "head_dim 72"),
+            )
+        ),
     ],
 )
 def test_a_feature_without_which_the_case_is_right_is_named(

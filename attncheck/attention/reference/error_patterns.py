@@ -148,7 +148,9 @@ def _swapped_results(got: Tensor, want: Tensor, dim: int, noun: str) -> Iterator
     )
     best, holder = (got_rows @ want_rows.T).max(1)
     own = (want_rows * want_rows[holder]).sum(1)  # nearly equal results cannot be distinguished
-    pairs = [(i, int(holder[i])) for i in range(count) if float(best[i]) > 1.0 - 2.0**-10 and float(own[i]) < 0.875]
+    got_size, want_size = (x.double().transpose(0, dim).flatten(1).norm(dim=1) for x in (got, want))
+    is_held = (best > 1.0 - 2.0**-10) & (own < 0.875) & ((got_size / want_size[holder] - 1.0).abs() < 0.125)
+    pairs = [(i, int(holder[i])) for i in range(count) if bool(is_held[i])]
     if pairs:
         yield "; ".join(f"{noun} {i} holds {noun} {other}'s result" for i, other in pairs[:3])
 

@@ -27,6 +27,7 @@ FEW_HEADS = 4
 ONE_QUERY = "one query in each sequence"
 IMPLIED = (  # by a feature that is named: features that are not
     (r"\d+ (documents|batch)", "several (documents|batch)"),
+    ("a head_dim that is not", "head_dim"),
     (ONE_QUERY, "lengths that are not|more keys than queries"),
     ("documents without queries", "more keys than queries"),
     ("documents without keys", "fewer keys than queries"),
@@ -43,7 +44,7 @@ SIMPLE: tuple[tuple[str, dict[str, object]], ...] = (
     ("{dtype}", {"dtype": "bfloat16"}),
     ("a custom softmax scale", {"scale": 0.0}),
     ("a mask for each head", {"per_head": False}),
-    ("a {mask} mask as a tensor", {"mask": "", "per_head": False}),
+    ("a mask as a tensor ({mask})", {"mask": "", "per_head": False}),
     ("no backward", {"backward": True}),
     ("a window", {"window_size": (UNBOUNDED, UNBOUNDED)}),
     ("attention chunks", {"attention_chunk": 0}),
@@ -80,6 +81,10 @@ def _iter_removals(case: Case) -> Iterator[tuple[str, Change]]:
     yield "documents without queries", lambda x: _drop_documents(x, lambda q, k: k and not q)
     yield "documents without keys", lambda x: _drop_documents(x, lambda q, k: q and not k)
     yield "documents without tokens", lambda x: _drop_documents(x, lambda q, k: not q and not k)
+    yield (
+        "a head_dim that is not a multiple of 32",
+        lambda x: replace(x, head_dim=-(-x.head_dim // 32) * 32, v_head_dim=-(-x.v_head_dim // 32) * 32),
+    )
     yield f"v_head_dim {case.v_head_dim}", lambda x: replace(x, v_head_dim=x.head_dim)
     yield f"head_dim {case.head_dim}", _shrink_head_dim
     yield f"{case.num_heads} heads", _keep_few_heads
