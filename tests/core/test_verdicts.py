@@ -72,6 +72,13 @@ def test_a_score_is_judged_by_its_worst_measure(changes: dict[str, object], answ
     assert judge(replace(CLEAN, **changes)) == (answer, reason)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("times", "answer"), [(1.0, "pass"), (1.01, "warn"), (100.0, "warn"), (100.5, "fail")])
+def test_a_loss_of_precision_is_a_warning_if_sums_cancel(times: float, answer: str) -> None:
+    case = replace(CASE, values="cancelling", causal=False)
+    z_rms = times * error_budget(case, "dq").z_rms
+    assert judge(replace(CLEAN, z_rms=z_rms), case=case)[0] == answer
+
+
 def test_the_worst_tensor_decides_and_a_class_may_round_more() -> None:
     assert judge(CLEAN, replace(CLEAN, tensor="dk", z_rms=7.0), replace(CLEAN, tensor="dv", z_rms=5.0)) == (
         "fail",
