@@ -245,6 +245,18 @@ def nan_at_a_step(step: int) -> Any:
     return changed_sdpa(change)
 
 
+def nan_gradients() -> Any:
+    def change(inner: Attention) -> Attention:
+        def attend(module: Any, *arguments: Any, **kwargs: Any) -> Any:
+            out, weights = inner(module, *arguments, **kwargs)
+            out.register_hook(lambda gradient: gradient * float("nan"))
+            return out, weights
+
+        return attend
+
+    return changed_sdpa(change)
+
+
 def mean_of_means() -> Any:
     """Each document's mean loss, averaged over documents, whatever the number of tokens in each."""
 

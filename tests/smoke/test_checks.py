@@ -19,13 +19,14 @@ from attncheck.smoke import checks
 from attncheck.smoke.run import collect_evidence
 from attncheck.smoke.worker import testbed as testbeds
 from attncheck.smoke.worker import trainer
-from attncheck.smoke.worker.checks import training, what_ran
+from attncheck.smoke.worker.checks import determinism, training, what_ran
 from attncheck.smoke.worker.data.language import CERTAINTY, LANGUAGE_VOCABULARY, Language, language_entropy
 from attncheck.smoke.worker.data.packing import make_batch, pack_rows
 from attncheck.smoke.worker.models import architectures, build, shrink
 from tests.smoke import smoke_plants as plants
 
 SDPA = Plan(attn_implementation="sdpa")
+InjectFault = Callable[[], Any]
 SHORT = replace(SDPA, steps=2)  # the first step's gradients show it
 EAGER = Plan(attn_implementation="eager")
 QUICK = ("what_ran", "implementation", "isolation", "padding")
@@ -194,9 +195,21 @@ def test_two_runs_have_the_same_bits() -> None:
     assert judge_result(result) == "pass" and "bitwise identical" in result.notes[0]
 
 
+@pytest.mark.parametrize("inject_fault", [lambda: plants.nan_at_a_step(0), plants.nan_gradients])
+def test_bits_of_nan_are_not_called_reproducible(inject_fault: InjectFault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(determinism, "STEPS", 1)  # after the last one, no loss shows what its gradients were
+    with inject_fault():
+        result = run_check("reproducible", "llama", SDPA)
+    assert result.outcome == "skipped" and "not finite" in result.reason
+
+
+def test_a_pure_float16_run_that_becomes_nan_is_told_why() -> None:
+    result = run_check("training", "llama", replace(SHORT, precision="fp16"))
+    assert judge_result(result) == "fail" and "AdamW's eps of 1e-8 is 0" in result.violations[0]
+
+
 # What is wrong: the check for it fails, and says where.
 
-InjectFault = Callable[[], Any]
 FAULTS: list[tuple[str, str, str, Plan, InjectFault, str]] = [
     ("positions-not-reset", "isolation", "llama", replace(SDPA, positions="running"), nullcontext, "document"),
     ("all-ones-mask", "isolation", "llama", replace(SDPA, packing="mask_2d"), nullcontext, "document"),
