@@ -20,6 +20,7 @@ STALE = "right in a first call, but wrong after another "
 STALE_CONTENTS = STALE + "batch of the same shape: something of that batch is kept"
 STALE_PARAMETERS = STALE + "call with other parameters: the kernel keeps that call's "
 UNREPEATED = "right by itself, but wrong after other calls: it keeps something of them or reads unwritten memory"
+AGAIN = "results change when the same call is made again"
 SEQLEN_STEPS = (16384, 8192, 4096, 2048, 1024)
 
 

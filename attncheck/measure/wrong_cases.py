@@ -15,6 +15,7 @@ from itertools import combinations
 
 from attncheck.core.verdicts import Run, budget_ratio
 from attncheck.measure.case_features import (
+    AGAIN,
     EXPLAINED,
     NEEDED,
     OR,
@@ -34,8 +35,12 @@ MAX_REDUCED = 2  # different lines on reduced cases
 
 def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ...]:
     """Return lines on what reduced cases among the `wrong` runs need, and on the feature that all of them have."""
-    lines = [(*run.violations, *run.pattern) for run in wrong]
-    counts = Counter(x for own in lines for x in own if x.startswith((NEEDED, PLAIN, STALE, UNREPEATED)))
+    # Chance decides which tensor and token change.
+    lines = [
+        tuple(re.sub(".* changes when the same call is made again", AGAIN, x) for x in (*run.violations, *run.pattern))
+        for run in wrong
+    ]
+    counts = Counter(x for own in lines for x in own if x.startswith((AGAIN, NEEDED, PLAIN, STALE, UNREPEATED)))
     reduced = tuple(line for line, _ in counts.most_common(MAX_REDUCED))
     return _find_explanation([own for own in lines if counts.keys() & own]) + (reduced or _fit_features(wrong, right))
 

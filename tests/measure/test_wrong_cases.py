@@ -9,7 +9,7 @@ import pytest
 
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Run, Score
-from attncheck.measure.case_features import EXPLAINED, NEEDED, OR, PLAIN, STALE_CONTENTS
+from attncheck.measure.case_features import AGAIN, EXPLAINED, NEEDED, OR, PLAIN, STALE_CONTENTS
 from attncheck.measure.suites import make_suite
 from attncheck.measure.wrong_cases import describe_shared
 
@@ -94,6 +94,10 @@ def test_what_wrong_cases_were_reduced_to_outranks_what_they_share() -> None:
     for line in (reduced, f"{PLAIN}64 tokens", STALE_CONTENTS):
         assert describe_reduced(line, 2, is_wide) == (line,), "a fit would name features that no call was made without"
     assert describe_reduced("another line", 2, is_wide) == (fit,)
+    for subject in ("dq of token 3", "dsinks"):
+        assert describe_reduced(f"{subject} changes when the same call is made again: why", 1, is_wide) == (
+            f"{AGAIN}: why",
+        )
 
 
 def test_a_mistake_is_named_only_if_it_explains_every_reduced_case() -> None:

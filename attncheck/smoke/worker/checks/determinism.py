@@ -73,18 +73,17 @@ def digest_run(testbed: Testbed) -> RunDigest:
     trainer = Trainer(testbed)
     parameters = dict(trainer.model.named_parameters())
     batches = _make_long_batches(testbed, trainer)
-    losses, gradients, norms = [], [], []
+    losses, gradients, finite = [], [], []
     synchronize(testbed.device)
     started = time.perf_counter()
     for batch in batches:
         trainer.optimizer.zero_grad(set_to_none=True)
         losses.append(float(trainer.backward([batch])).hex())
         gradients.append({name: _digest_gradient(p) for name, p in parameters.items() if p.grad is not None})
-        norms.append(torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), MAX_GRAD_NORM))
+        finite.append(bool(torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), MAX_GRAD_NORM).isfinite()))
         trainer.optimizer.step()
     synchronize(testbed.device)
-    is_finite = all(bool(norm.isfinite()) for norm in norms)
-    return RunDigest(tuple(losses), tuple(gradients), is_finite, time.perf_counter() - started)
+    return RunDigest(tuple(losses), tuple(gradients), all(finite), time.perf_counter() - started)
 
 
 def _make_long_batches(testbed: Testbed, trainer: Trainer) -> list[Batch]:
