@@ -90,6 +90,7 @@ def _fit_features(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ...]
                 named.append(" with ".join(group))
     if not named:
         return ()
+    named.sort(key=lambda name: " at most " in name)  # kernels break beyond a limit, seldom below one
     kinds = {re.sub(r"\d+", "", name): name for name in reversed(named)}  # the first threshold of each quantity
     named = [name for name in named if name in kinds.values()]
     others = f" (or {', or '.join(named[1:MAX_NAMED])})" if len(named) > 1 else ""

@@ -53,6 +53,13 @@ def test_features_that_fit_equally_well_are_alternatives() -> None:
     assert line.startswith("a number of heads of at least 9"), line
 
 
+def test_a_limit_that_was_exceeded_is_named_before_one_that_was_not_reached() -> None:
+    long = [replace(CASES[0], num_heads=1, num_kv_heads=1, seqlens_q=(n,), seqlens_k=(n,)) for n in range(900, 904)]
+    others = [make_run(case, False) for case in CASES if case.backward]
+    line = describe_shared([make_run(case, True) for case in long], others)[0]
+    assert 0 < line.find("at least 900") < line.find("heads of at most 1"), line
+
+
 def test_cases_that_could_not_show_the_error_do_not_count() -> None:
     line = describe(lambda case: case.causal and case.backward and case.num_heads == 20)[0]
     assert "forward" not in line and "backward" not in line, line

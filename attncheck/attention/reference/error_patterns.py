@@ -150,8 +150,7 @@ def _swapped_results(got: Tensor, want: Tensor, dim: int, noun: str) -> Iterator
     own = (want_rows * want_rows[holder]).sum(1)  # nearly equal results cannot be distinguished
     got_size, want_size = (x.double().transpose(0, dim).flatten(1).norm(dim=1) for x in (got, want))
     is_held = (best > 1.0 - 2.0**-10) & (own < 0.875) & ((got_size / want_size[holder] - 1.0).abs() < 0.125)
-    pairs = [(i, int(holder[i])) for i in range(count) if bool(is_held[i])]
-    if pairs:
+    if pairs := [(i, int(holder[i])) for i in is_held.nonzero()[:, 0].tolist()]:
         yield "; ".join(f"{noun} {i} holds {noun} {other}'s result" for i, other in pairs[:3])
 
 
