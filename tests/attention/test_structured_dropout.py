@@ -219,7 +219,7 @@ def test_a_kept_weight_is_known_by_half_its_size() -> None:
     key = int(kept[1, 3, 20].nonzero()[-1])
     assert found(probe(FULL, read=read_one_weight(1, 3, 20, key, 0.5001))) == CLEAN
     violations = probe(FULL, read=read_one_weight(1, 3, 20, key, 0.4999)).violations
-    assert [violation.split(" does not")[0] for violation in violations] == [
+    assert [violation.split(" is wrong")[0] for violation in violations] == [
         *("out of batch 1, head 3", "dq of batch 1, head 3", "dk of batch 1, head 1", "dv of batch 1, head 1")
     ]
     dropped = int((~kept[1, 3, 20]).nonzero()[-1])
@@ -353,11 +353,13 @@ def test_an_output_may_be_off_by_its_dtypes_rounding(dtype: Dtype, name: str) ->
     for sign in (1, -1):
         assert judge(times(1.0 + sign * allowed * 0.999)) == ()
         assert judge(times(1.0 + sign * allowed * 1.001)) == (
-            f"{name} of batch 1, head {head} does not drop what the forward pass drops under the same seed: "
+            f"{name} of batch 1, head {head} is wrong for the keys that the forward pass drops under the same seed: "
             f"relative error {allowed * 1.001:.2g}",
         )
     (violation,) = judge(put((1, 5, head, 2), math.nan))
-    assert violation.startswith(f"{name} of batch 1, head {head} does not drop") and violation.endswith("error nan")
+    assert violation.startswith(f"{name} of batch 1, head {head} is wrong for the keys") and violation.endswith(
+        "error nan"
+    )
 
 
 def test_only_the_gradients_that_are_asked_for_and_returned_are_judged() -> None:
@@ -447,9 +449,9 @@ def test_a_head_with_keys_whose_mask_cannot_be_read_is_not_judged(dtype: Dtype) 
         return list(structured_dropout._output_violations(inputs, answer, misread, is_read))
 
     every = torch.ones_like(kept)
-    assert [line.split(" does")[0] for line in judge(every)][:1] == ["out of batch 1, head 0"]
+    assert [line.split(" is wrong")[0] for line in judge(every)][:1] == ["out of batch 1, head 0"]
     unread = every & (torch.arange(case.seqlen_k) != 9)
     unread[0] = unread[:, 1:] = True
     assert judge(unread) == []
     other = with_edits(outputs, out=put((1, 5, 1), 3.0))
-    assert [line.split(" does")[0] for line in judge(unread, other)] == ["out of batch 1, head 1"]
+    assert [line.split(" is wrong")[0] for line in judge(unread, other)] == ["out of batch 1, head 1"]

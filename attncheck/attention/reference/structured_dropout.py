@@ -224,7 +224,7 @@ def _output_violations(inputs: Inputs, outputs: Outputs, kept: Tensor, is_read: 
         if not bool((ratio <= 1.0).all()):
             batch, head = divmod(int(ratio.nan_to_num(math.inf).argmax()), ratio.shape[1])
             relative = float(error[batch, head] / size[batch, head].clamp_min(1e-30))
-            why = "does not drop what the forward pass drops under the same seed"
+            why = "is wrong for the keys that the forward pass drops under the same seed"
             if not case.dropout:
                 name, why = f"without dropout too, {name}", "is wrong"
             yield f"{name} of batch {batch}, head {head} {why}: relative error {relative:.2g}"
