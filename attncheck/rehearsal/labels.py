@@ -41,7 +41,8 @@ TARGET_TEXTS = {
     "all": "every token of a document",
     "assistant": "the answers alone",
     "last": "only the last answer of each conversation",
-    "labelled": "the tokens that its script labels",
+    "labelled": "the tokens that its script or framework labels",
+    "chosen": "the tokens that its rows or settings choose",
 }
 
 

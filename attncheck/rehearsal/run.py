@@ -417,7 +417,7 @@ def choose_targets(read: ReadLaunch, materials: Materials, made: Mapping[str, An
     if not materials.real_data:
         return targets
     if made["chooses"]:
-        return "labelled"
+        return "chosen"
     if targets != "all" or not (read.job.framework == "trl" or read.recognised.framework.general):
         return targets
     default = get_setting(read.job, "completion_only_loss") or "none"

@@ -416,6 +416,26 @@ def test_what_a_script_labels_is_not_held_to_roles(stage: Stage) -> None:
     assert stage.judge(everything, "labelled") == []
 
 
+def cuts_turns(row: Row, place: int) -> int:
+    """Return labels whose mask begins two tokens before the end of each question."""
+    return row.tokens[place] if any(place in (stop - 2, stop - 1) for *_, stop, _ in row.turns) else row.labels[place]
+
+
+def test_a_mask_that_begins_inside_a_question_is_named_whoever_labels(stage: Stage) -> None:
+    """A prompt's length that is counted from the row's start covers only a part of a prompt after padding."""
+    cut = relabel(stage, cuts_turns)
+    assert stage.judge(cut, "labelled") == [
+        "2 system turns are learned in part: the mask begins or ends inside them",
+        "12 user turns are learned in part: the mask begins or ends inside them",
+    ]
+    assert stage.judge(cut, "chosen") == []  # axolotl's `train_detail` chooses parts of a turn
+    whole = relabel(stage, keep_roles("user", "system"))
+    first = relabel(stage, lambda row, place: row.tokens[place] if place and row.roles[place] != "end" else IGNORED)
+    assert stage.judge(whole, "labelled") == [] and len(stage.judge(first, "labelled")) == 1
+    _, notes = judge_rows(relabel(stage, keep_if(is_last_answer)), stage.tokenizer, "labelled")
+    assert "only the last assistant turn of a conversation is learned" in notes
+
+
 def test_thoughts_are_their_own_role(tmp_path: Path, tokenizer: Any) -> None:
     stage = Stage(tmp_path, tokenizer, PARTS | {"thinking"})
     counts = {count.role: count for count in count_roles(stage.rows)}

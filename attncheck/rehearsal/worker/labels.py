@@ -35,6 +35,7 @@ ROLE_NAME = re.compile("assistant|model|chatbot", re.IGNORECASE)  # in the chat 
 TWICE = re.compile(r"(.{6,})\1$")
 PLACED = ("image", "video", "audio")  # inserted in place of tokens
 GIVEN: tuple[Role, ...] = ("system", "user", "tool")  # turns that an assistant must not produce
+FREE: tuple[Targets, ...] = ("labelled", "chosen")  # any turn may be learned
 REQUIRED: Mapping[Targets, tuple[Role, ...]] = {"all": (*GIVEN, *ANSWERS), "last": LAST}
 NO_LABELS = "no labels are passed to the model, and no gradient of its logits or hidden states shows what is learned"
 
@@ -57,7 +58,7 @@ class Row:
     doubled: Counter[Role] = field(default_factory=Counter)  # turns that are in the row twice, with one counterpart
     unordered: int = 0  # turns that precede an earlier one of their conversation
     again: list[int] = field(default_factory=list)  # places of end tokens that repeat the end of an answer
-    unclear: list[int] = field(default_factory=list)  # places of tokens that may be learned
+    unclear: set[int] = field(default_factory=set)  # places of tokens that may be learned
 
     @property
     def learned(self) -> list[bool]:
@@ -138,7 +139,7 @@ def _iter_rows(calls: Sequence[Mapping[str, Any]], tokenizer: Any) -> Iterator[R
         masks = _find_rows("attention_mask", call, ids)
         for number, tokens in enumerate(ids if labels else ()):
             row = Row(tokens, labels[number], _join_bytes(tokens, [decode(token) for token in tokens], tokenizer))
-            row.unclear = [place for place, label in enumerate(row.labels) if label == UNCLEAR]
+            row.unclear = {place for place, label in enumerate(row.labels) if label == UNCLEAR}
             row.labels = [IGNORED if label == UNCLEAR else label for label in row.labels]
             mask = masks[number] if masks else [1] * len(tokens)
             row.roles = ["unknown" if is_seen else "padding" for is_seen in mask]
@@ -395,14 +396,15 @@ def judge_rows(
     notes: list[str] = []
     # TRL's collator of images documents that every token is learned, including placeholders.
     (problems if targets in ("assistant", "last") else notes).extend(_find_pictures(counts))
-    if targets != "labelled":
+    if targets not in FREE:
         problems += [*_find_absent(rows), *_find_again(rows, tokenizer)]
     present = {number for row in rows for number in row.present}
     if dropped := {number for row in rows for number in row.dropped} - present:
         line = f"{len(dropped)} system turns of the data are not in the rows"
-        (problems if renders_system and targets != "labelled" else notes).append(line)
-    if targets != "labelled":
-        problems += _find_unlearned(rows, counts, targets)
+        (problems if renders_system and targets not in FREE else notes).append(line)
+    (notes if targets in FREE else problems).extend(_find_unlearned(rows, counts, targets))
+    if targets == "labelled" and not problems:  # labels of other tokens, or of padding, explain cut turns
+        problems += _find_cut_turns(rows)
     if targets in ("assistant", "last"):
         problems += [*_find_given(counts), *(_find_learned_markup(rows, prompt) if knows_all else ())]
         notes += _note_markup(rows, counts)
@@ -535,22 +537,33 @@ def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets:
             if targets != "last":
                 yield f"only the last {ROLE_TEXTS[role]} turn of a conversation is learned"
         elif missing:
-            places = _describe_unlearned(rows, role)
+            places = ", ".join(f"{turns} turns {place}" for place, turns in _count_unlearned(rows, role).most_common())
             yield f"{missing} of {count.tokens} tokens of {ROLE_TEXTS[role]} turns are not learned: {places}"
     if targets == "last" and any(is_learned > is_last for is_last, is_learned in _iter_answers(rows, "assistant")):
         yield "assistant turns before the last of a conversation are learned"
 
 
-def _describe_unlearned(rows: Sequence[Row], role: Role) -> str:
-    """Return where in turns with a role tokens are not learned: "6 turns entirely, 2 turns at the end"."""
+def _count_unlearned(rows: Sequence[Row], role: Role) -> Counter[str]:
+    """Return the number of a role's turns with tokens that are not learned, by their place: "entirely", "at the end".
+
+    The first token of a document is left out, and so are turns of which it is not known.
+    """
     places: Counter[str] = Counter()
     for row in rows:
         for _, start, stop, kind in row.turns:
-            learned = row.learned[start:stop]
-            if kind == role and not all(learned):
+            learned = row.learned[start + (not start or start in row.starts) : stop]
+            if kind == role and not all(learned) and row.unclear.isdisjoint(range(start, stop)):
                 edges = {(True, False): "at the end", (False, True): "at the start", (True, True): "in the middle"}
                 places[edges.get((learned[0], learned[-1]), "in part") if any(learned) else "entirely"] += 1
-    return ", ".join(f"{count} turns {place}" for place, count in places.most_common())
+    return places
+
+
+def _find_cut_turns(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a line if a mask begins or ends inside given turns, as if their tokens were counted in another row."""
+    for role in GIVEN:
+        places = _count_unlearned(rows, role)
+        if cut := places["at the start"] + places["at the end"]:
+            yield f"{cut} {ROLE_TEXTS[role]} turns are learned in part: the mask begins or ends inside them"
 
 
 def _find_again(rows: Sequence[Row], tokenizer: Any) -> Iterator[str]:

@@ -30,7 +30,7 @@ def blocks(report: Report, section: LabelsSection) -> Iterator[Block]:
 
 
 def verdict(report: Report, section: LabelsSection) -> str:
-    """Return which launches learn the intended tokens."""
+    """Return which tokens the launches learn."""
     wrong = sum(bool(launch.problems) for launch in section.launches)
     known = sum(not launch.reason for launch in section.launches)
     if not known:
@@ -40,7 +40,8 @@ def verdict(report: Report, section: LabelsSection) -> str:
         return f"{who} other tokens than intended"
     is_synthetic = any(not (launch.tokenizer or launch.reason) for launch in section.launches)
     who = "the launch learns" if known == 1 else f"all {known} launches learn"
-    return f"{who} the intended tokens{' of a synthetic tokenizer' * is_synthetic}"
+    targets = " or ".join(sorted({launch.targets for launch in section.launches if not launch.reason}))
+    return f"{who} {targets}{', with a synthetic tokenizer' * is_synthetic}"
 
 
 def describe_launch(launch: LabelledLaunch) -> str:
