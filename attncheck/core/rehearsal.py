@@ -9,6 +9,7 @@ from attncheck.core.preferences import COUPLED_LOSSES, Preference
 
 # Which tokens are learned: whole documents, answers only, or those that the user's own script labels or rows choose.
 Targets = Literal["all", "assistant", "last", "labelled", "chosen"]
+FREE: tuple[Targets, ...] = ("labelled", "chosen")  # any turn may be learned
 # How a row names its images: in a column "images", or there and by a tag in its text as well; "": it has none.
 Pictures = Literal["", "column", "tagged", "parts"]
 # How a data row names a document's turns; "every": in all these ways at once, for a script that uses one of them.

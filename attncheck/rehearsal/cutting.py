@@ -12,7 +12,7 @@ from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import DROP, Job, UnknownSetting
 from attncheck.core.launch import Edit, Launch, Setting, SourceLocation, Word
-from attncheck.core.rehearsal import JOB_FOLDER, TEXT_COLUMNS, UNDOCUMENTED, DataForm, JobCut, Materials
+from attncheck.core.rehearsal import FREE, JOB_FOLDER, TEXT_COLUMNS, UNDOCUMENTED, DataForm, JobCut, Materials
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.deepspeed_config import OTHER_ENGINES, uses_deepspeed
@@ -239,7 +239,7 @@ def _take_own_data(read: ReadLaunch, cut: JobCut) -> JobCut:
             f"{read.job.location}: rows that are split across ranks can only be reassembled with synthetic words: "
             f"remove --real-data"
         )
-    return replace(cut, objective=replace(cut.objective, targets="labelled"))
+    return cut if cut.objective.targets in FREE else replace(cut, objective=replace(cut.objective, targets="labelled"))
 
 
 def _keep_own_model(read: ReadLaunch, cut: JobCut) -> JobCut:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncheck.core.rehearsal import NORMALISATION_TEXTS, Normalisation
+from attncheck.core.rehearsal import FREE, NORMALISATION_TEXTS, Normalisation
 from attncheck.rehearsal.worker import preferences
 from attncheck.rehearsal.worker.definitions import (
     SCALE_LIMIT,
@@ -168,7 +168,7 @@ def iter_moved_targets(evidence: Evidence) -> Iterator[tuple[Evidence, str]]:
 
     A mask of the learned tokens must be shifted with the logits once; some trainers shift it twice, or not at all.
     """
-    if evidence.step.labels_enter or evidence.step.objective.targets in ("all", "labelled"):
+    if evidence.step.labels_enter or evidence.step.objective.targets in ("all", *FREE):
         return
     for (moved, narrowed), text in MOVED.items():
         reading = replace(evidence, step=replace(evidence.step, moved=moved, narrowed=narrowed))

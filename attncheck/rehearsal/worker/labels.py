@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from attncheck.core import codec
-from attncheck.core.rehearsal import Targets
+from attncheck.core.rehearsal import FREE, Targets
 from attncheck.core.results.labels import ROLE_TEXTS, Role, RoleCount, Span
 
 IGNORED = -100
@@ -35,7 +35,6 @@ ROLE_NAME = re.compile("assistant|model|chatbot", re.IGNORECASE)  # in the chat 
 TWICE = re.compile(r"(.{6,})\1$")
 PLACED = ("image", "video", "audio")  # inserted in place of tokens
 GIVEN: tuple[Role, ...] = ("system", "user", "tool")  # turns that an assistant must not produce
-FREE: tuple[Targets, ...] = ("labelled", "chosen")  # any turn may be learned
 REQUIRED: Mapping[Targets, tuple[Role, ...]] = {"all": (*GIVEN, *ANSWERS), "last": LAST}
 NO_LABELS = "no labels are passed to the model, and no gradient of its logits or hidden states shows what is learned"
 
@@ -403,8 +402,8 @@ def judge_rows(
         line = f"{len(dropped)} system turns of the data are not in the rows"
         (problems if renders_system and targets not in FREE else notes).append(line)
     (notes if targets in FREE else problems).extend(_find_unlearned(rows, counts, targets))
-    if targets == "labelled" and not problems:  # labels of other tokens, or of padding, explain cut turns
-        problems += _find_cut_turns(rows)
+    # Labels of other tokens, or of padding, explain cut turns.
+    problems += _find_cut_turns(rows) if targets == "labelled" and not problems else ()
     if targets in ("assistant", "last"):
         problems += [*_find_given(counts), *(_find_learned_markup(rows, prompt) if knows_all else ())]
         notes += _note_markup(rows, counts)
@@ -561,8 +560,7 @@ def _count_unlearned(rows: Sequence[Row], role: Role) -> Counter[str]:
 def _find_cut_turns(rows: Sequence[Row]) -> Iterator[str]:
     """Yield a line if a mask begins or ends inside given turns, as if their tokens were counted in another row."""
     for role in GIVEN:
-        places = _count_unlearned(rows, role)
-        if cut := places["at the start"] + places["at the end"]:
+        if cut := (places := _count_unlearned(rows, role))["at the start"] + places["at the end"]:
             yield f"{cut} {ROLE_TEXTS[role]} turns are learned in part: the mask begins or ends inside them"
 
 

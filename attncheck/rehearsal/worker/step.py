@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from attncheck.core.rehearsal import Objective, Targets
+from attncheck.core.rehearsal import FREE, Objective, Targets
 from attncheck.rehearsal.worker.layouts import Layout
 from attncheck.rehearsal.worker.own_rows import find_block_borders
 from attncheck.rehearsal.worker.records import ModelCall, RankRecord
@@ -146,7 +146,7 @@ class FirstStep:
         if self.labels_enter or self.objective.policy is not None:
             return [self]
         targets: tuple[Targets, ...] = (self.objective.targets,)
-        if self.objective.targets == "labelled":
+        if self.objective.targets in FREE:
             targets = ("all",) if self.index.is_own else ("all", "assistant")
         return [
             replace(self, objective=replace(self.objective, targets=name), first_tokens=first_tokens)
@@ -198,7 +198,7 @@ class FirstStep:
 
         In the markup, the token that ends an answer is a target; if whole documents are learned, all of it is.
         """
-        if self.objective.targets in ("all", "labelled") or segment.document < 0:
+        if self.objective.targets in ("all", *FREE) or segment.document < 0:
             return torch.ones(len(tokens) - 1, dtype=torch.bool)
         targets: list[bool] = []
         for token, role in zip(tokens, self.list_roles(segment, tokens), strict=True):

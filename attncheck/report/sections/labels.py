@@ -31,17 +31,16 @@ def blocks(report: Report, section: LabelsSection) -> Iterator[Block]:
 
 def verdict(report: Report, section: LabelsSection) -> str:
     """Return which tokens the launches learn."""
-    wrong = sum(bool(launch.problems) for launch in section.launches)
-    known = sum(not launch.reason for launch in section.launches)
+    known = [launch for launch in section.launches if not launch.reason]
+    wrong = sum(bool(launch.problems) for launch in known)
     if not known:
         return "unknown which tokens are learned"
     if wrong:
-        who = "the launch learns" if known == 1 else f"{wrong} of {known} launches learn"
+        who = "the launch learns" if len(known) == 1 else f"{wrong} of {len(known)} launches learn"
         return f"{who} other tokens than intended"
-    is_synthetic = any(not (launch.tokenizer or launch.reason) for launch in section.launches)
-    who = "the launch learns" if known == 1 else f"all {known} launches learn"
-    targets = " or ".join(sorted({launch.targets for launch in section.launches if not launch.reason}))
-    return f"{who} {targets}{', with a synthetic tokenizer' * is_synthetic}"
+    who = "the launch learns" if len(known) == 1 else f"all {len(known)} launches learn"
+    targets = " or ".join(sorted({launch.targets for launch in known}))
+    return f"{who} {targets}{', with a synthetic tokenizer' * any(not launch.tokenizer for launch in known)}"
 
 
 def describe_launch(launch: LabelledLaunch) -> str:

@@ -721,7 +721,7 @@ def test_llamafactorys_own_rows_keep_their_description(tmp_path: Path) -> None:
     ("text", "kind"),
     [
         *((TRL_DPO, "shell"), (LLAMAFACTORY, "yaml"), (MS_SWIFT, "shell"), (AXOLOTL, "yaml"), (OPENRLHF, "shell")),
-        (OWN_AXOLOTL.replace("type: alpaca", "type: chat_template\n    roles_to_train: [user]"), "yaml"),
+        (OWN_AXOLOTL.replace("type: alpaca", "type: chat_template\n    data_files: [a.json]"), "yaml"),
         (MS_SWIFT.replace("'AI-ModelScope/alpaca-gpt4-data-zh#500'", "own.jsonl --columns '{}'"), "shell"),
     ],
 )
@@ -729,6 +729,35 @@ def test_other_launches_are_not_rehearsed_on_their_data(text: str, kind: Kind) -
     """If the data are not a file, or the launch chooses what is learned in an unknown way, the message names it."""
     with pytest.raises(cutting.NothingToRehearse, match=r"\w+'s \w+ is rehearsed only with synthetic documents"):
         cut_text(text, kind, real_data=True)
+
+
+@pytest.mark.parametrize(
+    ("keys", "targets", "kept"),
+    [
+        ({"roles_to_train": ["assistant"], "train_on_eos": "turn", "message_field_content": "value"}, "assistant", {}),
+        (
+            {"roles_to_train": ["user", "assistant"], "roles": {"user": ["human"]}},
+            "chosen",
+            {"roles_to_train": ["user", "assistant"], "roles": {"user": ["human"]}},
+        ),
+        ({"train_on_eos": "last"}, "chosen", {"train_on_eos": "last"}),
+        ({"roles_to_train": [], "message_field_training": "train"}, "chosen", {}),
+    ],
+)
+def test_axolotls_data_set_chooses_what_is_learned(
+    keys: dict[str, object], targets: str, kept: dict[str, object]
+) -> None:
+    """Synthetic rows are learned as the data set says; if its messages choose, their absence is reported."""
+    entry = f"type: {json.dumps('chat_template')}" + "".join(f"\n    {key}: {json.dumps(keys[key])}" for key in keys)
+    text = OWN_AXOLOTL.replace("type: alpaca", entry)
+    cut, _ = cut_text(text, "yaml")
+    assert cut.objective.targets == targets
+    assert {"type": "chat_template", "field_messages": "messages", **kept}.items() == {
+        name: value for name, value in json.loads(cut.sets["datasets"])[0].items() if name not in ("path", "ds_type")
+    }.items()
+    assert len([remark for remark in cut.remarks if "'train'" in remark]) == ("message_field_training" in keys)
+    own, _ = cut_text(text, "yaml", real_data=True)
+    assert own.data == "data/own.jsonl" and json.loads(own.sets["datasets"])[0].items() >= keys.items()
 
 
 @pytest.mark.parametrize("text", [VERL_GRPO, OPENRLHF_PPO])

@@ -84,8 +84,16 @@ TRL_NAMES = {
     "kto_desirable_weight": "desirable_weight",
     "kto_undesirable_weight": "undesirable_weight",
 }
-# Keys of a data set that choose which of its turns are learned, or other files: utils/schemas/datasets.py.
-CHOOSING = frozenset(("roles_to_train", "message_field_training", "message_field_training_detail", "data_files"))
+# Keys of a data set that choose which of its tokens are learned, with their defaults (0.19.0 utils/schemas/datasets.py,
+# prompt_strategies/chat_template.py `StrategyLoader`). Messages choose by the fields that the last two name.
+CHOOSING = {
+    "roles_to_train": ["assistant"],
+    "train_on_eos": "turn",
+    "train_on_eot": "turn",
+    "drop_system_message": False,
+    "message_field_training": None,
+    "message_field_training_detail": None,
+}
 FIELDS = {  # of a prompt strategy that the file describes: `UserDefinedPrompterType`
     "field_system": "system",
     "field_instruction": "user",
@@ -102,7 +110,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     alias = materials.alias(job.model)
     form, dataset, targets = _cut_dataset(job, materials)
     entry = _read_entry(get_setting(job, "datasets") or "")
-    named = "" if CHOOSING & entry.keys() else find_data_file(str(entry.get("path", "")))
+    named = "" if "data_files" in entry else find_data_file(str(entry.get("path", "")))
     collates_pictures = form == "messages" and is_on(job, "skip_prepare_dataset") and get_setting(job, "processor_type")
     if collates_pictures and get_setting(job, "chat_template") not in KNOWN_TURNS:
         targets = "all"
@@ -151,7 +159,16 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         data=named,
         roles=_read_roles(entry),
         emulates_flash_attn=attention.emulates_flash_attn,
-        remarks=(*attention.remarks, *remarks, *_list_remarks(job, materials)),
+        remarks=(
+            *attention.remarks,
+            *remarks,
+            *(
+                f"messages choose by {entry[key]!r} what is learned, and synthetic ones do not have it"
+                for key in CHOOSING
+                if key.startswith("message") and entry.get(key) and not materials.real_data
+            ),
+            *_list_remarks(job, materials),
+        ),
         pictures="parts" if collates_pictures and has_room else "",
         corrections=CORRECTIONS,
         whole_rows=whole_rows,
@@ -176,7 +193,8 @@ def _starts_processes(launch: Launch) -> bool:
 
 def _cut_dataset(job: Job, materials: Materials) -> tuple[DataForm, Mapping[str, object], Targets]:
     """Return the data's form, its entry in `datasets`, and the targets of the loss."""
-    kind = str(_read_entry(get_setting(job, "datasets") or "").get("type") or "")
+    own = _read_entry(get_setting(job, "datasets") or "")
+    kind = str(own.get("type") or "")
     targets: Targets = "all" if is_on(job, "train_on_inputs") else "assistant"
     entry = {"path": materials.data_file, "ds_type": "json"}
     if job.trainer in PAIR_TRAINERS:
@@ -187,7 +205,11 @@ def _cut_dataset(job: Job, materials: Materials) -> tuple[DataForm, Mapping[str,
         return "text", {**entry, "type": kind}, "all"
     if kind.startswith("alpaca"):
         return "instruction", {**entry, "type": kind}, targets
-    return "messages", {**entry, "type": "chat_template", "field_messages": "messages"}, targets
+    chosen = [key for key, usual in CHOOSING.items() if own.get(key) not in (None, usual)]
+    # Without fields that choose, which synthetic messages lack, axolotl's defaults are used.
+    usable = () if any(key.startswith("message") for key in chosen) else (*chosen, "roles")
+    kept = {"type": "chat_template", "field_messages": "messages"} | {key: own[key] for key in usable if own.get(key)}
+    return "messages", {**entry, **kept}, "chosen" if chosen else targets
 
 
 def _read_pairs(job: Job) -> Objective:

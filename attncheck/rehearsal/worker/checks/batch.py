@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from attncheck.core.lists import group_values
+from attncheck.core.rehearsal import FREE
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.layouts import ORDER_TEXTS
@@ -299,7 +300,7 @@ def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
         yield f"{wrong} of {total} labels differ from the token at their position"
     if padded:
         yield f"{padded} of {total} labels are on padding"
-    if not wrong and evidence.step.objective.targets != "labelled":
+    if not wrong and evidence.step.objective.targets not in FREE:
         yield from _find_wrong_targets(evidence)
 
 
