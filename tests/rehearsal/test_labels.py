@@ -36,6 +36,7 @@ from attncheck.rehearsal.worker.labels import (
     judge_rows,
     read_placeholders,
     span_row,
+    strip_blanks,
 )
 from attncheck.rehearsal.worker.vocabulary import MADE, NOUNS
 from tests.conftest import Run
@@ -387,6 +388,18 @@ def test_rows_that_begin_inside_a_turn_are_noted(stage: Stage) -> None:
     assert [row.roles[0] for row in rows] == ["assistant"] * len(rows)
     problems, notes = judge_rows(rows, stage.tokenizer, "assistant")
     assert (problems, notes) == ([], ["6 of 6 rows begin inside a turn"])
+
+
+def test_whole_turns_at_the_ends_of_a_row_are_not_parts_of_others(tmp_path: Path, stage: Stage) -> None:
+    """Without a chat template, words with which a row begins or ends may be the end or start of another turn."""
+    first, last = (strip_blanks(stage.conversations[0][place][1]) for place in (0, -1))
+    others = (("user", f"w99{first[:12]}"), ("assistant", f"{last[-12:]}w99"))
+    (tmp_path / turns.FILE).write_text(json.dumps([*stage.conversations, others]))
+    stage.finder = TurnFinder(tmp_path)
+    [(_, start, *_), *_, (*_, stop, _)] = stage.rows[0].turns
+    row = stage.read(stage.rows[0].tokens[start:stop], stage.rows[0].labels[start:stop])
+    assert not row.begins_inside and not row.is_cut
+    assert {conversation for conversation, *_ in row.turns} == {0}
 
 
 @pytest.mark.parametrize(

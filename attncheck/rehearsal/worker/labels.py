@@ -176,23 +176,25 @@ class TurnFinder:
         for number, conversation in enumerate(read_conversations(folder)):
             for role, text in conversation:
                 self.turns.append((number, roles[role], strip_blanks(text)))
+        self.texts = tuple(text for *_, text in self.turns)
 
     def find(self, row: Row) -> Iterator[tuple[int, int, int, Role]]:
         """Yield (conversation, first token, last token + 1, role) of each turn in a row, in order.
 
-        A turn that is cut at the start or the end of the row is included.
+        A turn that is cut at the start or the end of the row is included, unless a whole one is there, which may begin
+        or end like another.
         """
         text, starts, at, last = spell_row(row)
         spans = []
         for turn_number, (conversation, role, turn) in enumerate(self.turns):
             place = text.find(turn)
-            if place < 0 and turn.startswith(text[max(text.rfind(turn[:BEGINNING]), 0) :]):
-                place = text.rfind(turn[:BEGINNING])
-                row.is_cut |= place >= 0
+            rest = text.rfind(turn[:BEGINNING])
+            if place < 0 <= rest and turn.startswith(text[rest:]) and not text.endswith(self.texts):
+                place, row.is_cut = rest, True
             while place >= 0 and place not in at:
                 place = text.find(turn, place + 1)
             length = len(turn)
-            if place < 0 and (length := _measure_rest(text, turn)):
+            if place < 0 and (length := _measure_rest(text, turn)) and not text.startswith(self.texts):
                 place, row.begins_inside = 0, True
             if place >= 0 and place in at:
                 stop = next((number for number, start in enumerate(starts) if start >= place + length), last)
