@@ -23,7 +23,7 @@ from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting, execution, kept_labels
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
-from attncheck.rehearsal.run import ask_worker, choose_model, choose_targets, run_cut
+from attncheck.rehearsal.run import ask_worker, choose_model, choose_targets, describe_fields, run_cut
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event
 from attncheck.workers.processors import thread_environment
@@ -31,7 +31,7 @@ from attncheck.workers.scratch import scratch_folder
 
 CODE = "ATN439"
 NO_STEP = "the launch ended before its first step"
-CONVERSATIONS = 120  # more than the rows of a step contain, even packed ones
+CONVERSATIONS = 400  # more than the rows of a step contain, even packed ones, and than a script keeps for evaluation
 MAX_LINES = 6
 TOKENIZER_FILES = re.compile(r"tokenizer|vocab|merges|spiece|sentencepiece|tekken")
 SOUND = re.compile("audio|speech")
@@ -238,6 +238,7 @@ def _prepare(
         "stage": folder,
         "documents": CONVERSATIONS,
         "form": cut.form,
+        **describe_fields(read, cut),
         "pictures": cut.pictures,
         "seed": request.seed,
         "tokenizer": tokenizer,

@@ -350,7 +350,6 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
     is_full = stage.materials.full_model
     real_data = cutting.find_data(stage.read, cut) if stage.materials.real_data else ""
     stage.model, missing_model = (_name_model(stage.read), "") if is_full or real_data else choose_model(stage.read)
-    reads_fields = _reads_fields(cut)
     message = {
         "task": "attncheck.rehearsal.worker.materials:prepare",
         "device": stage.target.device,
@@ -361,12 +360,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         "stage": stage.folder,
         "documents": DOCUMENTS,
         "form": cut.form,
-        "columns": [*read_columns(stage.read), *stage.added] if reads_fields else [],
-        "added": stage.added,
-        # trl 0.24.0 data_utils.py (`is_conversational`) takes any of several fields, in the order of a set
-        "makes_text": stage.read.job.framework == "trl" and bool(TEXT_COLUMNS.intersection(read_columns(stage.read))),
-        "shapes": read_field_shapes(stage.read) if reads_fields else {},
-        "marker": find_marker(stage.read) if "ATTNCHECK_ROWS" in cut.environ else "",
+        **describe_fields(stage.read, cut, stage.added),
         "pictures": cut.pictures,
         "seed": stage.request.seed,
         "has_padding_token": True,
@@ -396,6 +390,18 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
     if event.answer.get("has_turns"):
         stage.targets = choose_targets(stage.read, stage.materials, event.answer)
     return any(os.path.isfile(os.path.join(stage.materials.model, name)) for name in PROCESSOR_FILES)
+
+
+def describe_fields(read: ReadLaunch, cut: JobCut, added: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the part of a worker's message that says which fields a script reads from rows; `added`: found by runs."""
+    return {
+        "columns": [*read_columns(read), *added] if _reads_fields(cut) else [],
+        "added": added,
+        # trl 0.24.0 data_utils.py (`is_conversational`) takes any of several fields, in the order of a set
+        "makes_text": read.job.framework == "trl" and bool(TEXT_COLUMNS.intersection(read_columns(read))),
+        "shapes": read_field_shapes(read) if _reads_fields(cut) else {},
+        "marker": find_marker(read) if "ATTNCHECK_ROWS" in cut.environ else "",
+    }
 
 
 def _name_model(read: ReadLaunch) -> str:

@@ -779,6 +779,16 @@ def test_a_launch_is_run_and_its_labels_are_read(
     assert (counts["user"]["learned"] > 0) == (fault == "labels_shifted")
 
 
+def test_a_script_with_columns_of_its_own_is_read(attncheck: Run, tmp_path: Path) -> None:
+    names = ('("prompt", "completion")', '("problem", "solution")')
+    (tmp_path / "train.py").write_text(SCRIPT.read_text().replace(*names))
+    launch = f"python train.py {OPTIONS} --answers_only".split()
+    done = attncheck("labels", "--format", "json", "--", *launch, cwd=tmp_path, timeout=300)
+    [section] = json.loads(done.stdout)["labels"]["launches"]
+    learned = {count["role"]: count["learned"] for count in section["counts"]}
+    assert done.returncode == 0 and learned["assistant"] > 0 == learned["user"], (section["reason"], done.stderr)
+
+
 @pytest.mark.parametrize(
     ("legal", "message"),
     [

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from attncheck.core.rehearsal import DataForm, Pictures
+from attncheck.core.rehearsal import ANSWER_COLUMNS, PROMPT_COLUMNS, DataForm, Pictures
 from attncheck.rehearsal.worker import materials
 from attncheck.rehearsal.worker.turns import FILE, SHAREGPT, THINK, THOUGHT, Conversation, Turn
 from attncheck.rehearsal.worker.vocabulary import MADE, NOUNS
@@ -42,6 +42,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     conversations = list(make_conversations(message["documents"], message["seed"], words, parts))
     images: dict[str, Any] = {"images": []} if message["pictures"] == "tagged" else {}
     rows = [make_row(conversation, message["form"], "reasoning" in parts) | images for conversation in conversations]
+    rows, _ = materials.fit_rows(rows, message)
     (folder / FILE).write_text(json.dumps(conversations))
     materials.save_rows(rows, folder, message["as_parquet"])
     if makes_pictures:
@@ -170,7 +171,8 @@ def make_row(conversation: Conversation, form: DataForm, has_reasoning: bool = F
             "conversations": [{"from": SHAREGPT[message["role"]], "value": message["content"]} for message in messages]
         },
     }
-    return {name: value for part in forms.values() for name, value in part.items()} if form == "every" else forms[form]
+    every = dict.fromkeys(PROMPT_COLUMNS, prompt) | dict.fromkeys(ANSWER_COLUMNS, answer)
+    return dict(item for part in (every, *forms.values()) for item in part.items()) if form == "every" else forms[form]
 
 
 def read_conversations(folder: Path) -> list[Conversation]:

@@ -73,7 +73,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     With `message["full_model"]` the model is the one named in `message["model"]`, and its words are written too. With
     `message["real_data"]` the rows are the first ones of the named data, and their tokens are written.
     """
-    from attncheck.rehearsal.worker import multimodal, shapes
+    from attncheck.rehearsal.worker import multimodal
     from attncheck.smoke.worker.models import build
 
     build.stay_offline()
@@ -104,25 +104,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         send({"item": item, "answer": {**answer, **known_turns}})
         return
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
-    columns = message.get("columns", ())
-    if message["form"] == "prompt_texts":
-        columns = [name for name in columns if name not in TRL_COLUMNS or name in message.get("added", ())]
-        rows = [{name: value for name, value in row.items() if name not in TRL_COLUMNS} for row in rows]
-    if message["form"] == "preference_text":
-        rows = [dict.fromkeys(PROMPT_COLUMNS, row["prompt"]) | row for row in rows] if columns else rows
-    else:
-        rows = add_columns(rows, columns)
-    needed = message.get("shapes", {})
-    for name in filter(PICTURE_NAME.search, message.get("added", ())):  # the watcher opens any image for a script
-        is_list = isinstance(needed.get(name), list)
-        rows = [{**row, name: [f"{number}.png"] if is_list else f"{number}.png"} for number, row in enumerate(rows)]
-    turns = shapes.list_turns(needed) if message["form"] != "prompt_texts" else []
-    rows = shapes.fit_rows(add_message_columns(rows, turns), needed)
-    if not {"messages", "conversations", *turns} & {*columns}:
-        rows = write_turns(rows, message.get("marker", ""))
-    if message["form"] == "every" and message.get("makes_text"):
-        left_out = {"prompt", "completion", "messages", "conversations"}.difference(columns)
-        rows = [{name: value for name, value in row.items() if name not in left_out} for row in rows]
+    rows, columns = fit_rows(rows, message)
     answer["made_up"] = [
         name for name in columns if name == "label" or (ANSWER_NAME.search(name) and rows[0].get(name) == "")
     ]
@@ -421,6 +403,32 @@ def make_data(
         return documents, [make_pair_row(*pair, form, vocabulary) for pair in pairs]
     documents = make_documents(count, seed)
     return documents, [make_row(document, form, vocabulary) for document in documents]
+
+
+def fit_rows(rows: list[dict[str, Any]], message: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Sequence[str]]:
+    """Return rows with the fields that a script reads, in the shapes that it needs, and the names of these fields."""
+    from attncheck.rehearsal.worker import shapes
+
+    columns = message.get("columns", ())
+    if message["form"] == "prompt_texts":
+        columns = [name for name in columns if name not in TRL_COLUMNS or name in message.get("added", ())]
+        rows = [{name: value for name, value in row.items() if name not in TRL_COLUMNS} for row in rows]
+    if message["form"] == "preference_text":
+        rows = [dict.fromkeys(PROMPT_COLUMNS, row["prompt"]) | row for row in rows] if columns else rows
+    else:
+        rows = add_columns(rows, columns)
+    needed = message.get("shapes", {})
+    for name in filter(PICTURE_NAME.search, message.get("added", ())):  # the watcher opens any image for a script
+        is_list = isinstance(needed.get(name), list)
+        rows = [{**row, name: [f"{number}.png"] if is_list else f"{number}.png"} for number, row in enumerate(rows)]
+    turns = shapes.list_turns(needed) if message["form"] != "prompt_texts" else []
+    rows = shapes.fit_rows(add_message_columns(rows, turns), needed)
+    if not {"messages", "conversations", *turns} & {*columns}:
+        rows = write_turns(rows, message.get("marker", ""))
+    if message["form"] == "every" and message.get("makes_text"):
+        left_out = {"prompt", "completion", "messages", "conversations"}.difference(columns)
+        rows = [{name: value for name, value in row.items() if name not in left_out} for row in rows]
+    return rows, columns
 
 
 def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
