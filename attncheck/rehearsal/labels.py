@@ -13,7 +13,7 @@ from attncheck.core.io.errors import AttncheckError, Unanswered
 from attncheck.core.launch import Source
 from attncheck.core.rehearsal import PAIRED_FORMS, JobCut, Materials
 from attncheck.core.report import Report
-from attncheck.core.results.labels import LabelledLaunch, LabelsSection, RoleCount, Span
+from attncheck.core.results.labels import ROLE_TEXTS, LabelledLaunch, LabelsSection, RoleCount, Span
 from attncheck.core.results.lint import LintSection
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
@@ -201,15 +201,12 @@ def _read_step(
 
 def _choose_tokenizer(read: ReadLaunch, request: LabelsRequest) -> tuple[str, tuple[str, ...]]:
     """Return the model of the tokenizer ("": a synthetic one), and remarks. Raises `Unanswered` for a bad template."""
-    if request.template:
-        if "known" not in files.find_model_folder(request.template):
-            raise Unanswered(f"--template {request.template}: no such folder, and no model of this name in the cache")
-        path = os.path.abspath(request.template)
-        return (path if os.path.isdir(path) else request.template), ()
-    name = read.job.model or read.recognised.framework.model(read.recognised.launch)
+    name = request.template or read.job.model or read.recognised.framework.model(read.recognised.launch)
     folder = files.find_model_folder(name).get("known") if name else None
     if folder and any(map(TOKENIZER_FILES.match, os.listdir(folder))):
         return (os.path.abspath(name) if os.path.isdir(name) else name), ()
+    if request.template:
+        raise Unanswered(f"--template {name}: no such folder with a tokenizer, and no model of this name in the cache")
     remark = f"{name or 'the model'} is not available locally: a tokenizer with a plain chat template is used instead"
     return "", (f"{remark} (--template FOLDER names another)",)
 
@@ -296,7 +293,9 @@ def _run_step(
 def _iter_findings(launch: LabelledLaunch) -> Iterator[Finding]:
     """Yield a finding for each error in a launch's labels."""
     name = " ".join(filter(None, (launch.framework, launch.trainer)))
-    counts = tuple(f"{count.role}: {count.learned} of {count.tokens} tokens learned" for count in launch.counts)
+    counts = tuple(
+        f"{ROLE_TEXTS[count.role]}: {count.learned} of {count.tokens} tokens learned" for count in launch.counts
+    )
     for problem in launch.problems:
         evidence = (f"the launch should learn {launch.targets}", *counts)[:MAX_LINES]
         fix = Fix("check the marked rows", "advice", "attncheck labels -v LAUNCH")

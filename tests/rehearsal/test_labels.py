@@ -907,7 +907,10 @@ def test_what_cannot_be_labelled_is_one_line(attncheck: Run, tmp_path: Path) -> 
     for arguments, code, message in (
         ((), 2, "name a launch script"),
         (("nosuch.sh",), 2, "nosuch.sh"),
-        (("--template", "nowhere", "--", "trl", "sft", "--model_name_or_path", "a/b"), 3, "no such folder"),
+        *(
+            (("--template", folder, "--", "trl", "sft", "--model_name_or_path", "a/b"), 3, "no such folder")
+            for folder in ("nowhere", str(tmp_path))
+        ),
         (("--", "true"), 3, "starts no training"),
     ):
         done = attncheck("labels", *arguments)

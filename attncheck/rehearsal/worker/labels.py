@@ -397,13 +397,13 @@ def judge_rows(
     notes: list[str] = []
     # TRL's collator of images documents that every token is learned, including placeholders.
     (problems if targets in ("assistant", "last") else notes).extend(_find_pictures(counts))
-    if targets not in FREE:
-        problems += [*_find_absent(rows), *_find_again(rows, tokenizer)]
+    problems += _find_absent(rows) if targets not in FREE else ()
     present = {number for row in rows for number in row.present}
     if dropped := {number for row in rows for number in row.dropped} - present:
         line = f"{len(dropped)} system turns of the data are not in the rows"
         (problems if renders_system and targets not in FREE else notes).append(line)
-    (notes if targets in FREE else problems).extend(_find_unlearned(rows, counts, targets))
+    unusual = [*_find_again(rows, tokenizer), *_find_unlearned(rows, counts, targets)]
+    (notes if targets in FREE else problems).extend(unusual)
     # Labels of other tokens, or of padding, explain cut turns.
     problems += _find_cut_turns(rows) if targets == "labelled" and not problems else ()
     if targets in ("assistant", "last"):
