@@ -19,10 +19,13 @@ FAULTS = {
     "packed_without_the_next": r"\d+ documents are in no row, each the one between .* packing loses the document",
     "few_documents": r"holds 8 of 900 documents, each up to 113 times, and none of the others",
     "first_half_twice": r"in one epoch the sampler draws 450 documents more than once and 450 of 900 never",
+    "same_on_ranks": r"16 documents were used more than once .* each of 2 ranks draws the same documents",
+    "orders_of_ranks_differ": r"draws \d+ documents more than once .*: different ranks draw them, so their parts",
     "collator_loses_rows": r"8 of the 16 documents that the data loader drew never reached the model",
 }
 LEGAL = {
     "": r"900 rows with 900 of 900 documents, of which an epoch draws 900$",
+    "orders_of_ranks": r"900 rows with 900 of 900 documents, of which an epoch draws 900$",
     "workers": r"900 rows with 900 of 900 documents, of which an epoch draws 900$",
     "drop_last": r"of which an epoch draws 900$",
     "another_order": r"900 rows with 900 of 900 documents",
@@ -43,6 +46,8 @@ WARNED = {
 EVERY_TIME = (
     "tails_dropped",
     "collator_loses_rows",
+    "same_on_ranks",
+    "orders_of_ranks_differ",
     "replacement",
     "first_half_twice",
     "first_half_alone",
@@ -70,7 +75,7 @@ def test_an_epoch_is_judged_after_a_few_steps(name: str, server: ForkServer, fol
     watch = tmp_path / "watch"
     watch.mkdir()
     argv = make_argv(folder, "", STEPS, SCRIPTS / "epochs.py")
-    ended = server.run(argv, {"EPOCH": name}, watch, 1 + (name == "split_twice"))
+    ended = server.run(argv, {"EPOCH": name}, watch, 1 + ("ranks" in name or name == "split_twice"))
     assert set(ended["statuses"]) == {0}, ended
     for number in range(3 * (name == "mixture")):  # as the watcher notes each data set that a script loads
         (watch / f"data-set-{number}").touch()

@@ -134,6 +134,9 @@ FAULTS: dict[str, Fault] = {
         "ATN434", r"only from batch 2 of 2: the gradients of the others are lost, because train.py:\d+ zeroes them"
     ),
     "layer_detached": Fault("ATN434", r"no gradient reaches 10 of 21 parameters: model.embed_tokens"),
+    "layer_detached_in_forward": Fault(
+        "ATN434", r"no gradient reaches .* code in the model: a LlamaDecoderLayer.forward is .*, \S*train.py:\d+"
+    ),
     "mlp_detached": Fault("ATN434", r"no gradient reaches .* code in the model: .*Detached.forward, \S*train.py:\d+"),
     "hidden_states_detached": Fault("ATN434", r"no gradient reaches 20 of 21 parameters", "--loss own_head"),
     "gradient_scaled_in_a_layer": Fault(
@@ -148,6 +151,10 @@ FAULTS: dict[str, Fault] = {
     # The optimiser's steps.
     "optimiser_of_another_model": Fault("ATN438", r"21 of 21 parameters .* never change: what the optimiser holds"),
     "attention_not_held": Fault("ATN438", r"does not hold 8 of 21 .*: model.layers.0.self_attn.q_proj.weight"),
+    "unfrozen_and_not_held": Fault(
+        "ATN438", r"does not hold 1 of 21 .* from step 2 onwards, .* no longer frozen: model.embed_tokens.weight"
+    ),
+    "rate_as_attribute": Fault("ATN438", r"sets optimizer.lr, to 0.0002 by step 3, .* no effect: .*, lr stays 0.005"),
     "gradients_zeroed_after_clipping": Fault("ATN438", r"step 1: .* 9 of 21 .* zeroed .*: model.layers.1.self_attn"),
     "gradient_turned_after_clipping": Fault("ATN438", r"multiplied by -1 before the step: model.layers.1.mlp.up_proj"),
     "gradients_noisy_after_clipping": Fault("ATN438", r"1 of 21 parameters are changed before the step: .*mlp.up_proj"),
@@ -183,7 +190,8 @@ FAULTS: dict[str, Fault] = {
 # A fault of each kind, quick to run.
 EVERY_TIME = (
     "halves_swapped", "every_third_lost", "labels_shifted", "padding_labelled", "mask_of_ones", "kernel_not_causal",
-    "shifted_twice", "mean_of_batches", "mean_of_ranks", "ranks_apart", "layer_detached", "reduced_after_clipping",
+    "shifted_twice", "mean_of_batches", "mean_of_ranks", "ranks_apart", "reduced_after_clipping",
+    "layer_detached_in_forward", "rate_as_attribute", "unfrozen_and_not_held",
     "gradient_scaled_in_a_layer", "hidden_states_detached", "shifted_backwards",
     "never_steps", "attention_not_held", "gradients_zeroed_after_clipping",
     "middles_lost", "mask_of_ones_and_zeros", "padding_learned", "mlp_detached", "state_cleared",
@@ -206,8 +214,8 @@ HIDDEN = ("shifted_twice", "not_shifted", "not_shifted_summed", "mean_of_batches
 
 # What a user may mean, by the name that makes the script do it: none of it is an error.
 LEGAL = ("optimiser_adafactor", "optimiser_own", "two_optimisers", "values_clipped", "zeroed_after_the_forward_pass",
-         "embeddings_frozen", "embeddings_tied", "head_drops_out", "small_addition", "one_begin",
-         "second_pass", "second_pass_of_data", "teacher")  # fmt: skip
+         "embeddings_frozen", "unfrozen_and_held", "rate_as_attribute_kept", "embeddings_tied", "head_drops_out",
+         "small_addition", "one_begin", "second_pass", "second_pass_of_data", "teacher")  # fmt: skip
 
 CLEAN: dict[str, tuple[str, int]] = {
     "padded": ("", 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,6 +49,7 @@ class Collator:
 
 
 class Averages:
+    @torch.no_grad()
     def on_step_end(self) -> None:
         pass
 
@@ -129,7 +130,12 @@ def train(loader, sampler, epochs):
 
 @pytest.mark.parametrize(
     ("mark", "trains", "line"),
-    [("pass", True, ["loops.py:5"]), ("pass", False, []), ("sampler.set_epoch(epoch)", True, [])],
+    [
+        ("pass", True, ["loops.py:5"]),
+        ("pass", False, []),
+        ("sampler.set_epoch(epoch)", True, []),
+        ("helper.begin(sampler, epoch)", True, []),
+    ],
 )
 def test_a_loop_over_epochs_in_one_order(
     mark: str, trains: bool, line: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -139,6 +145,11 @@ def test_a_loop_over_epochs_in_one_order(
     monkeypatch.setattr(script_code, "CODE", code)
     monkeypatch.setattr(script_code, "is_script", lambda values: values.get("__name__") == "loops")
     (tmp_path / "loops.py").write_text(LOOPS.replace("MARK", mark))
+    helper: Any = ModuleType("loops")  # another file of the script
+    helper.__file__, helper.begin = str(tmp_path / "helper.py"), lambda *given: None
+    (tmp_path / "helper.py").write_text("def begin(sampler, epoch):\n    sampler.set_epoch(epoch)\n")
+    if mark.startswith("helper"):
+        monkeypatch.setitem(sys.modules, "loops", helper)
     sampler: Any = SimpleNamespace(shuffle=True, set_epoch=lambda epoch: None)
 
     class Loader:
@@ -146,7 +157,7 @@ def test_a_loop_over_epochs_in_one_order(
             script_code.note_order(sys._getframe(1), [sampler])
             return iter(())
 
-    values: dict[str, Any] = {"__name__": "loops"}
+    values: dict[str, Any] = {"__name__": "loops", "helper": helper}
     exec(compile((tmp_path / "loops.py").read_text(), str(tmp_path / "loops.py"), "exec"), values)
     with torch.set_grad_enabled(trains):
         values["train"](Loader(), sampler, 2)

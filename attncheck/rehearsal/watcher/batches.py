@@ -49,7 +49,8 @@ def watch_epochs(folder: str) -> Callable[[Any], None]:
 
     def plan(iterator: Any) -> None:
         rows = iterator._dataset
-        note_code("data", iterator._collate_fn)
+        for own in (*_list_samplers(iterator), iterator._collate_fn):
+            note_code("data", own)
         note_order(sys._getframe(2), _list_samplers(iterator))
         if iterator._dataset_kind or any(rows is other for other in known) or len(known) >= MAX_LOADERS:
             return  # rows without numbers, or an epoch after the first

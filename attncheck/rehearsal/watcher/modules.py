@@ -58,6 +58,8 @@ def list_patches(model: Any) -> list[str]:
         f"{kind.__module__}.{kind.__qualname__}": {"forward": kind.forward} if kind in own else dict(vars(kind))
         for kind in kinds
     }
+    given = (module for module in model.modules() if "forward" in vars(module))  # to the object, not its class
+    holders |= {f"a {type(module).__qualname__}": {"forward": module.forward} for module in given}
     shared = ("transformers.masking_utils", "transformers.modeling_utils", "transformers.loss.loss_utils")
     for name, module in list(sys.modules.items()):
         if name in (*modules, *shared) or name.startswith("transformers.integrations."):
@@ -114,9 +116,11 @@ def describe_code(function: Any) -> str:
 
 
 def unwrap(function: Any) -> Any:
-    """Return the function behind a method or a functools.partial."""
+    """Return the function behind a method, a functools.partial or torch's decorators, such as no_grad."""
     for _ in range(MAX_WRAPPERS):
-        if getattr(function, "takes_known", None) is True:  # the watcher's, around a script's own
+        path = str(getattr(getattr(function, "__code__", None), "co_filename", ""))
+        is_decorated = f"{os.sep}torch{os.sep}" in path and hasattr(function, "__wrapped__")
+        if is_decorated or getattr(function, "takes_known", None) is True:  # the watcher's, around a script's own
             function = function.__wrapped__
         elif hasattr(function, "__code__") or not (hasattr(function, "__func__") or hasattr(function, "func")):
             break

@@ -42,6 +42,7 @@ def describe_optimizer(optimizer: Any, names: dict[int, str], keep: Callable[[st
     return {
         "classes": bases,
         "groups": groups,
+        "attributes": {key: _read_plain(vars(optimizer)[key]) for key in optimizer.defaults if key in vars(optimizer)},
         "gradients": gradients,
         "weights": weights,
         "state": state,

@@ -52,8 +52,10 @@ def note_order(frame: Any, samplers: list[Any]) -> None:
     text = "".join(linecache.getlines(own.f_code.co_filename)) if own is not None and is_seeded and is_training else ""
     loops = (node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.For, ast.While)))
     inner = [node for loop in loops for part in loop.body for node in ast.walk(part) if isinstance(node, ast.For)]
-    if not re.search("set_epoch|accelerat", text, re.IGNORECASE) and any(node.lineno == own.f_lineno for node in inner):
-        CODE["unset"] = [name_line(own)]
+    if any(node.lineno == own.f_lineno for node in inner):
+        files = [vars(module)["__file__"] for module in [*sys.modules.values()] if is_script(vars(module))]
+        text += "".join(line for path in files for line in linecache.getlines(path))  # a helper may call it
+        CODE["unset"] = [name_line(own)] * (not re.search("set_epoch|accelerat", text, re.IGNORECASE))
 
 
 def note_loss(frame: Any) -> None:

@@ -46,6 +46,16 @@ class Ledger:
         """The rows that the samplers of all ranks draw in one epoch."""
         return [self.read_rows(epoch)[n] for epoch in self.epochs for batch in epoch.batches for n in batch]
 
+    @cached_property
+    def overlap(self) -> str:
+        """Why documents are drawn more than once, if no rank alone does so; "" otherwise."""
+        ranks = [_count_beginnings(self.read_rows(epoch)[n] for b in epoch.batches for n in b) for epoch in self.epochs]
+        if len(ranks) < 2 or any(count > 1 for own in ranks for count in own.values()):
+            return ""
+        if all(own == ranks[0] for own in ranks):
+            return f": each of {len(ranks)} ranks draws the same documents: the loader is not split across ranks"
+        return ": different ranks draw them, so their parts of the data overlap"
+
     @property
     def replaces(self) -> bool:
         """Whether the samplers draw with replacement, which torch's support."""
@@ -161,7 +171,7 @@ def find_uneven(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     if min(len(again), len(missing)) > max(2, LOST_SHARE * len(held)):
         yield (
             f"in one epoch the sampler draws {len(again)} documents more than once and {len(missing)} of {len(held)} "
-            f"never; the first of these is document {min(missing)}"
+            f"never; the first of these is document {min(missing)}{ledger.overlap}"
         )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 from pathlib import Path
 
 import torch
@@ -92,6 +93,10 @@ def main() -> None:
     if EPOCH in ("first_half_alone", "split_by_sampler", "as_long_as_the_steps"):
         share = {"first_half_alone": 2, "split_by_sampler": 10 / 9}.get(EPOCH, len(rows) / 4 / options.max_steps)
         sampler = torch.utils.data.SubsetRandomSampler(range(int(len(rows) / share)))
+    if EPOCH.startswith("orders_of_ranks"):
+        rank = int(os.environ["RANK"])
+        order = random.Random(rank if EPOCH.endswith("_differ") else 0)
+        sampler = order.sample(range(len(rows)), len(rows))[rank::2]
     if EPOCH == "split_twice":
         sampler = DistributedSampler(rows, num_replicas=2, rank=int(os.environ["RANK"]))
     if EPOCH == "first_half_twice":

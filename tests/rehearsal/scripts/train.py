@@ -368,7 +368,7 @@ def spoil_modules(model) -> None:
     if FAULT == "one_stream_with_few_parameters":  # as with an adapter, whose gradients depend on attention
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(".self_attn." in name)
-    if FAULT == "embeddings_frozen":
+    if FAULT == "embeddings_frozen" or FAULT.startswith("unfrozen"):
         model.model.embed_tokens.requires_grad_(False)
 
 
@@ -379,6 +379,9 @@ def halve(parameter):
 def spoil_model(model) -> None:
     layer = model.model.layers[0] if FAULT else None
     spoil_modules(model)
+    if FAULT == "layer_detached_in_forward":
+        forward = layer.forward
+        layer.forward = lambda *given, **options: forward(*given, **options).detach()
     if FAULT == "layer_detached":
         layer.register_forward_hook(lambda module, inputs, output: output.detach())
     if FAULT == "gradient_scaled_in_a_layer":
@@ -457,7 +460,8 @@ def make_optimiser(model, rate: float):
     parameters = [
         value
         for name, value in model.named_parameters()
-        if value.requires_grad and not (FAULT == "attention_not_held" and "self_attn" in name)
+        if (value.requires_grad or FAULT == "unfrozen_and_held")
+        and not (FAULT == "attention_not_held" and "self_attn" in name)
     ]
     options = {"lr": rate, "weight_decay": 0.0, "maximize": FAULT == "maximised"}
     kinds = {"adafactor": torch.optim.Adafactor, "own": Climbing}
@@ -478,6 +482,8 @@ def spoil_update(model, optimiser, step: int) -> None:
         layer.mlp.up_proj.weight.grad.neg_()
     if FAULT == "gradients_noisy_after_clipping":
         layer.mlp.up_proj.weight.grad.add_(torch.randn_like(layer.mlp.up_proj.weight.grad))
+    if FAULT.startswith("rate_as_attribute"):
+        optimiser.lr = 1e-4 * (1 if FAULT.endswith("_kept") else step)
     if FAULT == "rate_of_a_group_jumps" and step == 2:
         optimiser.param_groups[0]["lr"] *= 100
 
@@ -490,6 +496,8 @@ def spoil_weights(model, optimiser, first: dict) -> None:
     if FAULT == "weights_shrunk":
         for parameter in model.parameters():
             parameter.data.mul_(0.9)
+    if FAULT.startswith("unfrozen"):
+        model.model.embed_tokens.requires_grad_(True)
     if FAULT == "state_cleared":
         optimiser.state.clear()
     if FAULT == "evaluation_mode_later":

@@ -12,7 +12,14 @@ from attncheck.core.rehearsal import FREE
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.layouts import ORDER_TEXTS
-from attncheck.rehearsal.worker.ledger import describe_epoch, find_lost, find_undrawn, find_uneven, read_ledger
+from attncheck.rehearsal.worker.ledger import (
+    Ledger,
+    describe_epoch,
+    find_lost,
+    find_undrawn,
+    find_uneven,
+    read_ledger,
+)
 from attncheck.rehearsal.worker.pairs import find_wrong_pairs, is_chosen
 from attncheck.rehearsal.worker.records import ModelCall
 from attncheck.rehearsal.worker.rollouts import find_lost_rollouts
@@ -61,7 +68,7 @@ def run(evidence: Evidence) -> CheckResult:
     chooses = bool(evidence.rollouts) and evidence.step.objective.policy is None
     chooses = chooses or (ledger is not None and ledger.replaces) or evidence.data_sets > 1
     warnings: list[str] = []
-    repeats = () if chooses else (*_find_repeats(evidence), *find_lost_rollouts(evidence))
+    repeats = () if chooses else (*_find_repeats(evidence, ledger), *find_lost_rollouts(evidence))
     violations = [*_find_foreign_words(evidence), *pairs, *lost, *repeats, *cuts, *_find_doubled_beginnings(evidence)]
     if ledger is not None:
         violations += find_lost(evidence, ledger)
@@ -180,7 +187,7 @@ def _find_foreign_words(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _find_repeats(evidence: Evidence) -> Iterator[str]:
+def _find_repeats(evidence: Evidence, ledger: Ledger | None) -> Iterator[str]:
     """Yield the documents that were used twice before the data were exhausted."""
     seen: Counter[int] = Counter()
     for row in _list_rows(evidence):
@@ -193,6 +200,7 @@ def _find_repeats(evidence: Evidence) -> Iterator[str]:
         yield (
             f"{len(repeated)} documents were used more than once among the first {total}, "
             f"while {len(evidence.step.index.documents) - len(seen)} had not been used at all"
+            f"{ledger.overlap if ledger is not None else ''}"
         )
 
 

@@ -37,7 +37,7 @@ def run(evidence: Evidence) -> CheckResult:
     violations = [*_find_unreached(taken)]
     violations = violations or [
         *_find_mode(taken), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken),
-        *_find_idle(evidence), *_find_early_step(evidence), *_find_lost_state(taken),
+        *_find_idle(evidence), *_find_early_step(evidence), *_find_lost_state(taken), *_find_unread_settings(taken),
     ]  # fmt: skip
     schedule, unclear_schedule = _find_schedule(evidence)
     violations += [
@@ -196,10 +196,29 @@ def _is_same(one: Any, other: Any, stepped: Any) -> bool:
 def _find_unheld(taken: Sequence[RankRecord]) -> Iterator[str]:
     """Yield the trained parameters that no optimiser has, if the ones that it has are the model's own."""
     held = {name for record in taken for update in record.updates for name in update["weights"]}
-    trained = [name for name, gradient in taken[0].gradients.items() if bool(gradient.any())]
-    unheld = [name for name in trained if name not in held]
-    if held and unheld:
-        yield f"the optimiser does not hold {len(unheld)} of {len(trained)} parameters with gradients: {name(unheld)}"
+    for number, record in enumerate(taken if held else (), 1):
+        trained = [name for name, gradient in record.gradients.items() if bool(gradient.any())]
+        unheld = [name for name in trained if name not in held]
+        begin = f" from step {number} onwards, in which they are no longer frozen" if number > 1 else ""
+        if unheld:
+            yield (
+                f"the optimiser does not hold {len(unheld)} of {len(trained)} parameters with gradients{begin}: "
+                f"{name(unheld)}"
+            )
+            return
+
+
+def _find_unread_settings(taken: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield an option that a script changes as an attribute of torch's own optimiser, which reads only its groups."""
+    updates = [own for record in taken for own in record.updates[:1] if own["classes"][0].startswith("torch.optim.")]
+    for option in dict.fromkeys(key for own in updates for key in own["attributes"]):
+        values = [own["attributes"][option] for own in updates if option in own["attributes"]]
+        used = [group["options"].get(option) for own in updates for group in own["groups"]]
+        if None not in values and any(value != values[0] for value in values) and all(own == used[0] for own in used):
+            yield (
+                f"the script sets optimizer.{option}, to {values[-1]} by step {len(taken)}, which has no effect: in "
+                f"param_groups, which the optimiser reads, {option} stays {used[0]}"
+            )
 
 
 def _find_leftovers(taken: Sequence[RankRecord]) -> Iterator[str]:
