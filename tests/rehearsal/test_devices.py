@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from attncheck.rehearsal.execution import list_replaced, list_watched_differences
 from attncheck.rehearsal.watcher import devices
@@ -62,6 +63,19 @@ def test_what_a_script_places_on_cuda_is_on_the_cpu(tmp_path: Path) -> None:
     assert list_replaced(str(tmp_path)) == [
         "what the script places on CUDA stays on the CPU, because this machine has no GPU"
     ]
+
+
+def test_accelerates_ranks_form_a_group_without_a_gpu() -> None:
+    """As accelerate 1.15.0's PartialState, whose ranks form one only on GPUs, or on CPUs if it is given `cpu`."""
+
+    class PartialState:
+        def __init__(self, cpu: bool = False, **options: Any) -> None:
+            self.cpu, self.options = cpu, options
+
+    devices.join_ranks_on_cpu(SimpleNamespace(PartialState=PartialState))
+    states = [PartialState(), PartialState(False, backend="gloo"), PartialState(cpu=True)]
+    assert [state.cpu for state in states] == [not torch.cuda.is_available()] * 2 + [True]
+    assert states[1].options == {"backend": "gloo"}
 
 
 @pytest.mark.parametrize(

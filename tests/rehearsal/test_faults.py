@@ -239,6 +239,7 @@ CLEAN: dict[str, tuple[str, int]] = {
     "one rank, flat parameters": ("--fsdp flat", 1),
     "two ranks, flat parameters": (f"--fsdp flat --bf16 {PACKED}", 2),
     "two ranks, sharded parameters": (f"--fsdp original {PACKED}", 2),
+    "two ranks, parts of parameters": ("--fsdp parts", 2),
 }
 SEEDS = range(5)
 CLEAN_EVERY_TIME = (("two ranks, packed", 0), ("autocast", 1), ("a decoder and its head", 0))
@@ -288,6 +289,30 @@ def test_a_fault_is_named_where_fsdp_holds_the_parameters(
     folder = prepare(stages, tmp_path_factory, 0)
     results = rehearse(server, folder, tmp_path / "watch", f"--fsdp {form}", name, ranks=2)
     assert re.search(fault.pattern, list_failures(results)[fault.code])
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "pattern"),
+    [
+        ("clipped_by_hand_in_parts", "fail", r"multiply their parts of the gradients by [\d.]+, [\d.]+: each clips"),
+        pytest.param("clipped_by_hand", "skipped", r"other code then changes them", marks=pytest.mark.nightly),
+    ],
+)
+def test_ranks_with_parts_of_parameters_clip_by_one_norm(
+    name: str,
+    answer: str,
+    pattern: str,
+    server: ForkServer,
+    stages: Stages,
+    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
+) -> None:
+    folder = prepare(stages, tmp_path_factory, 0)
+    results = rehearse(server, folder, tmp_path / "watch", "--fsdp parts", name, ranks=2)
+    result = results["gradients"]
+    assert judge_result(result) == answer, result
+    assert re.search(pattern, deciding_reason(result)), result
+    assert set(list_failures(results)) == ({"ATN434"} if answer == "fail" else set())
 
 
 CLEAN_RUNS = [

@@ -65,6 +65,13 @@ def shard_on_cpu(module: Any) -> None:
         vars(parts)["_check_module_states_for_sync_module_states"] = _drop
 
 
+def join_ranks_on_cpu(state: Any) -> None:
+    """Let accelerate's ranks form a group on CPUs; otherwise each is alone (1.15.0 state.py, `_prepare_backend`)."""
+    _change_options(
+        state.PartialState, cpu=lambda value: value or not importlib.import_module("torch").cuda.is_available()
+    )
+
+
 def make_mesh_on_cpu(device_mesh: Any) -> None:
     """Let a mesh of CUDA devices be one of CPUs."""
     original = device_mesh.init_device_mesh
@@ -163,6 +170,7 @@ def _change_options(kind: Any, **changes: Any) -> None:
     @functools.wraps(original)
     def initialize(*arguments: Any, **options: Any) -> None:
         bound = signature.bind(*arguments, **options)
+        bound.apply_defaults()
         for name, change in changes.items():
             if name in bound.arguments:
                 bound.arguments[name] = change(bound.arguments[name])

@@ -29,6 +29,7 @@ from .describe import describe_prompt
 from .devices import (
     allow_unused_parameters,
     hold_in_float32,
+    join_ranks_on_cpu,
     keep_off_absent_devices,
     keep_on_cpu,
     make_mesh_on_cpu,
@@ -144,6 +145,7 @@ def install(folder: str) -> None:
         callbacks["torch.distributed.distributed_c10d"] = use_gloo_without_gpu
         callbacks["torch.distributed.device_mesh"] = make_mesh_on_cpu
         callbacks["accelerate.accelerator"] = hold_in_float32
+        callbacks["accelerate.state"] = join_ranks_on_cpu
         callbacks["torch.nn.parallel.distributed"] = allow_unused_parameters
     driver = os.environ.get("ATTNCHECK_DRIVER")  # for the process that the launch starts, not for the ranks
     if driver == "verl":

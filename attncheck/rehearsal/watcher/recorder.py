@@ -306,12 +306,12 @@ class Recorder:
 
     @_guarded
     def keep_backward(self) -> None:
-        """Keep the gradients right after a loss, if parameters are complete: other code may change them."""
+        """Keep the gradients right after a loss, which other code may change; not those in flat parts of parameters."""
         if not self.is_recording or not self.losses or is_flat(self.trained):
             return
-        held = [(name, value) for name, value in self.trained.named_parameters() if value.grad is not None]
-        if not any(hasattr(value, "full_tensor") or hasattr(value, "ds_numel") for _, value in held):
-            self.backward = {name: self._keep_own(name, value.grad.float()) for name, value in held}
+        if not any(hasattr(value, "ds_numel") for value in self.trained.parameters()):
+            own = read_gradients(self.trained)
+            self.backward = {name: self._keep_own(name, value.float()) for name, value in own if value is not None}
 
     @_guarded
     def note_clipping(self, kind: str, limit: float, parameters: list[Any], norm: float) -> None:

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -51,7 +52,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--shuffle", action="store_true")
     parser.add_argument("--gradient_checkpointing", action="store_true")
-    parser.add_argument("--fsdp", choices=("flat", "original"))
+    parser.add_argument("--fsdp", choices=("flat", "original", "parts"))
     return parser.parse_args()
 
 
@@ -436,6 +437,11 @@ def reduce_gradients(model, options, total: int, world_size: int) -> None:
 
 def wrap(model, options, world_size: int):
     """Return the model with what brings its gradients together across ranks."""
+    if options.fsdp == "parts":  # version 2
+        mesh = init_device_mesh("cpu", (world_size,))
+        for module in (*model.model.layers, model):
+            fully_shard(module, mesh=mesh)
+        return model
     if options.fsdp:
         layers = ModuleWrapPolicy({type(model.model.layers[0])})
         return FullyShardedDataParallel(
@@ -550,7 +556,14 @@ def start_ranks(options, rank: int, world_size: int) -> None:
 
 
 def clip(model, wrapped) -> None:
-    if isinstance(wrapped, FullyShardedDataParallel):
+    if FAULT.startswith("clipped_by_hand"):
+        parts = [getattr(parameter.grad, "_local_tensor", parameter.grad) for parameter in model.parameters()]
+        square = torch.stack([part.square().sum() for part in parts]).sum()
+        if FAULT != "clipped_by_hand_in_parts":
+            dist.all_reduce(square)
+        for part in parts:
+            part.mul_(0.1 / square.sqrt())
+    elif isinstance(wrapped, FullyShardedDataParallel):
         wrapped.clip_grad_norm_(0.1)
     else:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

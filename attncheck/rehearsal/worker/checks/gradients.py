@@ -164,7 +164,33 @@ def _explain(
         if fit is not None and fit.error <= limit:
             yield f"the gradients belong to a different loss: {fault}"
             return
-    yield from _name_parameters(actual, expected, limit)
+    own_factors = list(_find_own_factors(evidence))
+    yield from own_factors or _name_parameters(actual, expected, limit)
+
+
+def _find_own_factors(evidence: Evidence) -> Iterator[str]:
+    """Yield the fault that each rank multiplies its part of all gradients by its own number.
+
+    FSDP 2 gives each rank a part of the first dimension, as `torch.chunk` does.
+    """
+    record, count = evidence.step.ranks[0], len(evidence.step.ranks)
+    pairs = [(value, record.gradients[n]) for n, value in record.backward.items() if n in record.gradients]
+    parts = [
+        {
+            str(n): tuple(value.chunk(count)[rank] for value in pair)
+            for n, pair in enumerate(pairs)
+            if len(pair[0]) >= count
+        }
+        for rank in range(count)
+    ]
+    changes = [compare(*({n: pair[side] for n, pair in own.items()} for side in (0, 1)), own) for own in parts]
+    factors = [change.usual for change in changes if change.factors and not change.others]
+    if len(factors) == count and max(factors) - min(factors) > MAX_RANK_DIFFERENCE:
+        yield (
+            "after the last backward the ranks multiply their parts of the gradients by "
+            f"{', '.join(f'{factor:.3g}' for factor in factors)}: each clips by the norm of its own part; squares of "
+            "norms must first be added up across ranks"
+        )
 
 
 def _add_code(evidence: Evidence, violations: tuple[str, ...]) -> tuple[str, ...]:
