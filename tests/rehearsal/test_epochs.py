@@ -113,6 +113,7 @@ def test_a_scheduler_may_be_a_critics(initial: dict[str, float], count: int) -> 
             "fail",
             r"stays 0.005: the scheduler that steps \(epochs.py:\d+\) is made for another",
         ),
+        ("rate_of_the_launch", "pass", ""),
         ("another_rate", "warn", r"a learning rate of 2e-05 \(in this run 0.005\), but the optimiser has 0.001"),
         ("rate_of_a_rate", "warn", r"a learning rate of 2e-05 .* but a scheduler makes it 2.5e-05"),
     ],

@@ -635,6 +635,16 @@ def match_by_place(completions: list[str], answer: list[int], **columns: Any) ->
     return [reward for place in range(4) for reward in rewards[place::4]]  # 4 generations of a prompt
 
 
+def match_other_rows(completions: list[str], answer: list[int], **columns: Any) -> list[float]:
+    rows = [answer[place // 4] for place in range(len(completions))]  # but columns have a row for each completion
+    return match_answers(completions, rows)
+
+
+def rank_in_its_group(completions: list[str], **columns: Any) -> list[float]:
+    groups = [completions[place // 4 * 4 : place // 4 * 4 + 4] for place in range(len(completions))]
+    return [float(len(text) == min(map(len, group))) for text, group in zip(completions, groups)]
+
+
 def draw(completions: list[str], **columns: Any) -> list[float]:
     return [random.random() for _ in completions]
 
@@ -646,6 +656,7 @@ def find_shortest(completions: list[str], **columns: Any) -> list[float]:
 def test_rewards_of_other_completions_are_noted(driver: Any) -> None:
     """A script's functions are called once, at first; a reward that depends on its group is no fault."""
     own = [count_words, match_answers, find_shortest, draw, count_sorted_words, match_by_place, len]
+    own += [match_other_rows, rank_in_its_group]
     random.seed(3)
     drawn = random.random()
     random.seed(3)
@@ -654,6 +665,7 @@ def test_rewards_of_other_completions_are_noted(driver: Any) -> None:
         driver.COMPLETIONS.reward([None] * 4, ["w6"] * 4, answer=[41, 42, 43, 44], log_metric=print)
     names = [text.partition(",")[0] for text in script_code.CODE["misplaced"]]
     assert names == ["count_sorted_words", "match_by_place"]
+    assert [text.partition(",")[0] for text in script_code.CODE["placed"]] == ["match_other_rows"]
     assert random.random() == drawn  # what the functions draw changes nothing in the training
 
 

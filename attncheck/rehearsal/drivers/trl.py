@@ -76,34 +76,42 @@ COMPLETIONS = Completions(read_documents())
 
 
 def note_misplaced(functions: Sequence[Any], columns: Mapping[str, Any]) -> None:
-    """Note the script's reward functions that return the right rewards for the wrong completions.
+    """Note the script's reward functions that return the right rewards for the wrong completions, or depend on places.
 
     Each gets completions of different lengths and formats, all at once and one by one. Rewards may depend on a group
-    or on chance: only the same rewards in another order are a fault.
+    or on chance: only the same rewards in another order are a fault. If the halves of all change places, so should
+    the rewards, but a function may choose by place.
     """
     given, count = len(columns["completions"]), 4 * len(columns["completions"])  # a batch may be a single group
-    rows = {key: value * 4 for key, value in columns.items() if isinstance(value, list) and len(value) == given}
+    halves = [*range(count // 2, count), *range(count // 2)]
+    rows = {
+        key: value * 2 + value[::-1] * 2
+        for key, value in columns.items()
+        if isinstance(value, list) and len(value) == given
+    }
     others = {key: (lambda *_, **__: None) if callable(value) else value for key, value in columns.items()}
     texts: list[Any] = []
     for number, completion in enumerate(rows["completions"]):
-        answers = [str(own[number]) for own in rows.values() if number % 2 and isinstance(own[number], (str, int))]
+        answers = [
+            str(own[number]) for own in rows.values() if number**2 % 11 % 2 and isinstance(own[number], (str, int))
+        ]
         text = f"<think>{'w1 ' * (7 * number % 11 + 1)}</think><answer>{' '.join(answers[-3:]) or number}</answer>"
         texts.append(text if isinstance(completion, str) else [{**completion[-1], "content": text}])
     rows["completions"] = texts
     until = time.monotonic() + REWARD_SECONDS
 
-    def call(function: Any, chosen: slice = slice(None)) -> list[float]:
+    def call(function: Any, chosen: Sequence[int]) -> list[float]:
         if time.monotonic() > until:  # the training goes on: the script must not run alongside it for long
             raise TimeoutError
-        return list(map(float, function(**{**others, **{key: own[chosen] for key, own in rows.items()}})))
+        return list(map(float, function(**{**others, **{key: [own[n] for n in chosen] for key, own in rows.items()}})))
 
     for function in filter(is_foreign, functions):
         with contextlib.suppress(Exception):
-            together = call(function)
-            alone = [call(function, slice(number, number + 1))[0] for number in range(count)]
-            again = call(function)
-            if together == again != alone and sorted(together) == sorted(alone):
-                CODE.setdefault("misplaced", []).append(describe_code(function))
+            together, moved, again = (call(function, numbers) for numbers in (range(count), halves, range(count)))
+            if together == again and max(abs(own - together[n]) for own, n in zip(moved, halves)) > 1e-6:  # rounding
+                alone = [call(function, [number])[0] for number in range(count)]
+                is_misplaced = together != alone and sorted(together) == sorted(alone)
+                CODE.setdefault("misplaced" if is_misplaced else "placed", []).append(describe_code(function))
 
 
 def replace_generation(module: Any) -> None:

@@ -58,8 +58,11 @@ def list_patches(model: Any) -> list[str]:
         f"{kind.__module__}.{kind.__qualname__}": {"forward": kind.forward} if kind in own else dict(vars(kind))
         for kind in kinds
     }
-    given = (module for module in model.modules() if "forward" in vars(module))  # to the object, not its class
-    holders |= {f"a {type(module).__qualname__}": {"forward": module.forward} for module in given}
+    holders |= {  # of objects, not of their class
+        f"a {type(module).__qualname__}": {"forward": module.forward}
+        for module in model.modules()
+        if "forward" in vars(module)
+    }
     shared = ("transformers.masking_utils", "transformers.modeling_utils", "transformers.loss.loss_utils")
     for name, module in list(sys.modules.items()):
         if name in (*modules, *shared) or name.startswith("transformers.integrations."):
@@ -118,9 +121,8 @@ def describe_code(function: Any) -> str:
 def unwrap(function: Any) -> Any:
     """Return the function behind a method, a functools.partial or torch's decorators, such as no_grad."""
     for _ in range(MAX_WRAPPERS):
-        path = str(getattr(getattr(function, "__code__", None), "co_filename", ""))
-        is_decorated = f"{os.sep}torch{os.sep}" in path and hasattr(function, "__wrapped__")
-        if is_decorated or getattr(function, "takes_known", None) is True:  # the watcher's, around a script's own
+        is_torchs = f"{os.sep}torch{os.sep}" in str(getattr(getattr(function, "__code__", None), "co_filename", ""))
+        if (is_torchs and hasattr(function, "__wrapped__")) or getattr(function, "takes_known", None) is True:
             function = function.__wrapped__
         elif hasattr(function, "__code__") or not (hasattr(function, "__func__") or hasattr(function, "func")):
             break

@@ -53,8 +53,12 @@ def note_order(frame: Any, samplers: list[Any]) -> None:
     loops = (node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.For, ast.While)))
     inner = [node for loop in loops for part in loop.body for node in ast.walk(part) if isinstance(node, ast.For)]
     if any(node.lineno == own.f_lineno for node in inner):
-        files = [vars(module)["__file__"] for module in [*sys.modules.values()] if is_script(vars(module))]
-        text += "".join(line for path in files for line in linecache.getlines(path))  # a helper may call it
+        text += "".join(  # another file's helper may call it
+            line
+            for module in [*sys.modules.values()]
+            if is_script(getattr(module, "__dict__", None))
+            for line in linecache.getlines(module.__file__)
+        )
         CODE["unset"] = [name_line(own)] * (not re.search("set_epoch|accelerat", text, re.IGNORECASE))
 
 

@@ -154,7 +154,6 @@ def _read_later(folder: Path, evidence: Any) -> list[Any]:
         if own is None or not model.can_load(weights) or not _are_known(own, model):
             break
         model.load(weights, 0.0)
-        model.compare_frequencies(own.frequencies, evidence.is_guessed)
         ranks = joining.join_ranks(own_ranks, step.layout, fill, step.index.vocabulary)
         rounded = _load_rounded(folder, *_read_precision(ranks), temperature, False, token_loss)
         if rounded is not None:
@@ -162,7 +161,10 @@ def _read_later(folder: Path, evidence: Any) -> list[Any]:
             rounded.load(weights, 0.0)
             rounded.compare_frequencies(own.frequencies, evidence.is_guessed)
         own_step = replace(step, ranks=ranks)
-        steps.append(replace(evidence, step=own_step, truth=model, rounded=rounded, changed_weights=()))
+        frequencies = tuple(model.compare_frequencies(own.frequencies, evidence.is_guessed))
+        steps.append(
+            replace(evidence, step=own_step, truth=model, rounded=rounded, changed_weights=(), frequencies=frequencies)
+        )
     return steps
 
 

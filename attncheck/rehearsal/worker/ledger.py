@@ -50,11 +50,12 @@ class Ledger:
     def overlap(self) -> str:
         """Why documents are drawn more than once, if no rank alone does so; "" otherwise."""
         ranks = [_count_beginnings(self.read_rows(epoch)[n] for b in epoch.batches for n in b) for epoch in self.epochs]
-        if len(ranks) < 2 or any(count > 1 for own in ranks for count in own.values()):
-            return ""
-        if all(own == ranks[0] for own in ranks):
-            return f": each of {len(ranks)} ranks draws the same documents: the loader is not split across ranks"
-        return ": different ranks draw them, so their parts of the data overlap"
+        texts = {
+            True: f": each of {len(ranks)} ranks draws the same documents, so the loader is not split across ranks",
+            False: ": different ranks draw them, so their parts of the data overlap",
+        }
+        is_alone = len(ranks) < 2 or any(count > 1 for own in ranks for count in own.values())
+        return "" if is_alone else texts[all(own == ranks[0] for own in ranks)]
 
     @property
     def replaces(self) -> bool:

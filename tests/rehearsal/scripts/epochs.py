@@ -111,6 +111,7 @@ def main() -> None:
         num_workers=2 if EPOCH == "workers" else 0,
     )
     rates = {"another_rate": 1e-3, "rate_of_a_rate": 5e-3}
+    rates["rate_of_the_launch"] = 2e-5  # as the script says, which is replaced only in its options
     optimizer = torch.optim.AdamW(model.parameters(), lr=rates.get(EPOCH, options.learning_rate))
     accumulation = 2 if EPOCH in ("scheduled_for_steps", "scheduled_for_batches", "scheduled_for_a_number") else 1
     planned = {"scheduled_for_steps": len(loader) // 2, "scheduled_for_a_number": 2800}.get(EPOCH, len(loader))

@@ -191,6 +191,8 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(options.model_name_or_path)
     pairs = read_pairs(options.data_path, tokenizer)[rank::world_size]
     model, reference = load_model(options).train(), load_reference(options)
+    if FAULT == "reference_shared":
+        reference.load_state_dict(model.state_dict(), assign=True)
     if FAULT == "layer_detached":
         model.model.layers[0].register_forward_hook(lambda module, inputs, output: output.detach())
     is_summed = FAULT == "summed_over_ranks"

@@ -44,6 +44,10 @@ CODE_TEXTS = {  # part of the script's code, as the watcher's `script_code.py` n
         "each epoch has the same order, if there are several: the loop in {} does not call set_epoch of its sampler, "
         "which shuffles by that number"
     ),
+    "placed": (
+        "the rewards of {} depend on the places of prompts in the batch: if its halves change places, others are "
+        "returned, as if a column is read at another row's place"
+    ),
     "unused": (
         "the text of the formatting function {} is not trained: TRL tokenizes the messages or prompts that the rows "
         "still have"

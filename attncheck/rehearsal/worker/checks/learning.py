@@ -7,7 +7,7 @@ import torch
 
 from attncheck.core.results.smoke import CheckResult, Step
 from attncheck.rehearsal.worker.checks.update import find_outside_changes
-from attncheck.rehearsal.worker.evidence import Evidence
+from attncheck.rehearsal.worker.evidence import SAME_LOSS, Evidence
 from attncheck.rehearsal.worker.explanations import explain_loss
 from attncheck.rehearsal.worker.policy import is_negated
 from attncheck.rehearsal.worker.records import RankRecord
@@ -20,6 +20,7 @@ FALL = 0.9  # the last losses must be below this share of the first
 GROWTH = 1.0  # difference in nats per token that distinguishes rewarded responses from others
 NEAR_ONE = 0.01  # the loss is a mean in nats per token, and not a multiple of one
 UNJUDGED = "not judged: whether it learns, because the weights are already trained, at the launch's learning rate"
+ALIKE = "each step has the same loss, as if the reference has the weights that train"
 UNKNOWN = "not judged: whether the loss is impossibly low, because the entropy of your data is unknown"
 CERTAIN = 10.0  # times the required fall: first updates promise more than later ones achieve (Adagrad)
 LEARNING_RATE = 1e-3  # at this rate a small model with random weights learns with any Adam-like optimiser
@@ -62,7 +63,9 @@ def run(evidence: Evidence) -> CheckResult:
     if violations:
         is_still = evidence.steps and all(step.rate == 0 for step in evidence.steps)
         still = (f"the learning rate is 0 in all {len(losses)} steps",) if is_still else ()
-        violations = (*still, *violations, *find_outside_changes(evidence.taken))
+        has_reference = preference is not None and preference.has_reference
+        alike = (ALIKE,) * (has_reference and max(losses, default=0.0) - min(losses, default=0.0) < SAME_LOSS)
+        violations = (*still, *violations, *alike, *find_outside_changes(evidence.taken))
     notes = (*([UNJUDGED] if is_trained else []), *([UNKNOWN] if evidence.step.index.is_own else []))
     return CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor, bound=bound)
 
