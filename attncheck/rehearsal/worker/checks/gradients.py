@@ -179,7 +179,7 @@ def _find_own_factors(evidence: Evidence) -> Iterator[str]:
         {
             str(n): tuple(value.chunk(count)[rank] for value in pair)
             for n, pair in enumerate(pairs)
-            if len(pair[0]) >= count
+            if pair[0].dim() and len(pair[0].chunk(count)) == count
         }
         for rank in range(count)
     ]
@@ -188,8 +188,8 @@ def _find_own_factors(evidence: Evidence) -> Iterator[str]:
     if len(factors) == count and max(factors) - min(factors) > MAX_RANK_DIFFERENCE:
         yield (
             "after the last backward the ranks multiply their parts of the gradients by "
-            f"{', '.join(f'{factor:.3g}' for factor in factors)}: each clips by the norm of its own part; squares of "
-            "norms must first be added up across ranks"
+            f"{', '.join(f'{factor:.3g}' for factor in factors)}: each clips by its part's norm; squares of norms "
+            "must first be added up across ranks"
         )
 
 

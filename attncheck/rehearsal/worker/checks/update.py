@@ -339,14 +339,14 @@ def _tell_other_rate(evidence: Evidence) -> Iterator[str]:
     groups = [group["options"] for record in evidence.taken for update in record.updates for group in update["groups"]]
     held = {float(options[name]) for options in groups for name in ("lr", "initial_lr") if options.get(name)}
     rates = [step.rate for step in evidence.steps if step.rate]
-    found = next((own for own in (here, own) if any(math.isclose(r, own, rel_tol=SAME) for r in (*held, *rates))), 0.0)
+    known = next((own for own in (here, own) if any(math.isclose(r, own, rel_tol=SAME) for r in (*held, *rates))), 0.0)
     place = f"{here:.2g}" if own in (0.0, here) else f"{own:.2g} (in this run {here:.2g})"
-    if here and held and rates and not found:
+    if here and held and rates and not known:
         yield (
             f"the launch sets a learning rate of {place}, but the optimiser has {max(held):.2g}: it reads another "
             "setting, unless the script scales the rate"
         )
-    elif rates and max(rates) < SMALL_RATE * found and rates[-1] <= rates[0]:  # a warm-up's grow
+    elif rates and max(rates) < SMALL_RATE * known and rates[-1] <= rates[0]:  # a warm-up's grow
         yield (
             f"the launch sets a learning rate of {place}, but a scheduler makes it {rates[0]:.2g}: a scheduler's "
             "function must return a factor of the rate, not a rate"
