@@ -85,17 +85,16 @@ def note_misplaced(functions: Sequence[Any], columns: Mapping[str, Any]) -> None
     given, count = len(columns["completions"]), 4 * len(columns["completions"])  # a batch may be a single group
     halves = [*range(count // 2, count), *range(count // 2)]
     rows = {
-        key: value * 2 + value[::-1] * 2
+        key: value * 2 + value[-1:] * (count // 2)  # halves with other rows
         for key, value in columns.items()
         if isinstance(value, list) and len(value) == given
     }
     others = {key: (lambda *_, **__: None) if callable(value) else value for key, value in columns.items()}
     texts: list[Any] = []
     for number, completion in enumerate(rows["completions"]):
-        answers = [
-            str(own[number]) for own in rows.values() if number**2 % 11 % 2 and isinstance(own[number], (str, int))
-        ]
-        text = f"<think>{'w1 ' * (7 * number % 11 + 1)}</think><answer>{' '.join(answers[-3:]) or number}</answer>"
+        values = [str(own[number]) for own in rows.values() if isinstance(own[number], (str, int))]
+        gap, answer = " " * (number % 3), " ".join(values[-3:]) if number**2 % 11 % 2 and values else number
+        text = f"<think>{'w1 ' * (7 * number % 11 + 1)}</think><answer>{gap}{answer}{gap}</answer>"
         texts.append(text if isinstance(completion, str) else [{**completion[-1], "content": text}])
     rows["completions"] = texts
     until = time.monotonic() + REWARD_SECONDS

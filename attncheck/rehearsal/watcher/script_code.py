@@ -57,7 +57,7 @@ def note_order(frame: Any, samplers: list[Any]) -> None:
             line
             for module in [*sys.modules.values()]
             if is_script(getattr(module, "__dict__", None))
-            for line in linecache.getlines(module.__file__)
+            for line in linecache.getlines(str(module.__file__))
         )
         CODE["unset"] = [name_line(own)] * (not re.search("set_epoch|accelerat", text, re.IGNORECASE))
 

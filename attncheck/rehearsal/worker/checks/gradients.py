@@ -164,8 +164,7 @@ def _explain(
         if fit is not None and fit.error <= limit:
             yield f"the gradients belong to a different loss: {fault}"
             return
-    own_factors = list(_find_own_factors(evidence))
-    yield from own_factors or _name_parameters(actual, expected, limit)
+    yield from list(_find_own_factors(evidence)) or _name_parameters(actual, expected, limit)
 
 
 def _find_own_factors(evidence: Evidence) -> Iterator[str]:
@@ -174,16 +173,12 @@ def _find_own_factors(evidence: Evidence) -> Iterator[str]:
     FSDP 2 gives each rank a part of the first dimension, as `torch.chunk` does.
     """
     record, count = evidence.step.ranks[0], len(evidence.step.ranks)
-    pairs = [(value, record.gradients[n]) for n, value in record.backward.items() if n in record.gradients]
+    names = [n for n, value in record.backward.items() if value.dim() and len(value.chunk(count)) == count]
     parts = [
-        {
-            str(n): tuple(value.chunk(count)[rank] for value in pair)
-            for n, pair in enumerate(pairs)
-            if pair[0].dim() and len(pair[0].chunk(count)) == count
-        }
-        for rank in range(count)
+        [{n: gradients[n].chunk(count)[rank] for n in names} for gradients in (record.backward, record.gradients)]
+        for rank in range(count if record.gradients.keys() >= {*names} else 0)
     ]
-    changes = [compare(*({n: pair[side] for n, pair in own.items()} for side in (0, 1)), own) for own in parts]
+    changes = [compare(before, after, names) for before, after in parts]
     factors = [change.usual for change in changes if change.factors and not change.others]
     if len(factors) == count and max(factors) - min(factors) > MAX_RANK_DIFFERENCE:
         yield (
