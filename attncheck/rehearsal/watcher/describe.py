@@ -21,6 +21,7 @@ def describe_model(model: Any) -> dict[str, Any]:
         "forward": _name_function(getattr(model, "forward", None)),
         "loss_function": _name_function(getattr(model, "loss_function", None)),
         "gradient_checkpointing": bool(getattr(model, "is_gradient_checkpointing", False)),
+        "predicts_tokens": model.get_output_embeddings() is not None or hasattr(model, "lm_head"),
     }
 
 

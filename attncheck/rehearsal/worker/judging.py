@@ -233,6 +233,8 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     frequencies = model.compare_frequencies(ranks[0].frequencies, is_guessed)
     ranks = joining.join_parts(ranks, parameters)
     first_step = step.FirstStep(ranks, index, objective, filler, layout, leading=leading)
+    if not first_step.predicts_tokens:  # what a classifier optimises is no mean over tokens
+        first_step = replace(first_step, objective=replace(objective, is_documented=False, is_mean=False))
     compared = _list_compared(ranks)
     if is_own:
         model.watch_gradients(compared)

@@ -103,7 +103,9 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     if real_data:
         send({"item": item, "answer": {**answer, **known_turns}})
         return
-    documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
+    is_read = message.get("columns") and message["form"] == "implicit_preference"
+    form = "preference" if is_read else message["form"]
+    documents, rows = make_data(message["documents"], message["seed"], form, vocabulary)
     rows, columns = fit_rows(rows, message)
     answer["made_up"] = [
         name for name in columns if name == "label" or (ANSWER_NAME.search(name) and rows[0].get(name) == "")
@@ -529,6 +531,8 @@ def make_pair_row(
     row = {"prompt": [prompt], "chosen": [answer], "rejected": [make_messages(rejected, vocabulary)[-1]]}
     if form == "preference":
         return row
+    if form == "implicit_preference":
+        return {name: [*row["prompt"], *row[name]] for name in ("chosen", "rejected")}
     if form == "rejected_response":
         return {"messages": [prompt, answer], "rejected_response": row["rejected"][0]["content"]}
     if form in ("prompts", "prompt_texts"):

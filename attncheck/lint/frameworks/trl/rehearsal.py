@@ -64,7 +64,8 @@ DPO_CORRECTIONS = ({"padding_free": "false"},)
 # Trainers whose loss is unknown -> the form of their data: trl 1.16.0 trainer/reward_trainer.py and
 # experimental/.
 OTHER_FORMS: Mapping[str, DataForm] = {
-    **dict.fromkeys(("orpo", "cpo", "bco", "reward"), "preference"),
+    **dict.fromkeys(("orpo", "cpo", "bco"), "preference"),
+    "reward": "implicit_preference",  # 0.22.1 data_utils.py:179 and reward_trainer.py:57 drop a prompt of its own
     **dict.fromkeys(("gkd", "gold", "distillation"), "messages"),
     **dict.fromkeys(("online_dpo", "xpo", "nash_md"), "prompts"),  # the answers are generated
 }
