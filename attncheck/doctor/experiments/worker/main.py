@@ -93,7 +93,7 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     save_models(f"{folder}/twins", make_model, _make_tokenizer)
     is_liger = _has("liger_kernel") and _has("triton")
     read_twins = {}
-    for framework in (*(["trl"] if _has("trl") else ()), *list_makers()):  # each in a fork, because they patch Trainer
+    for framework in ("transformers", *(["trl"] if _has("trl") else ()), *list_makers()):  # each in a fork, because they patch Trainer
         own = functools.partial(measure_framework, framework, f"{folder}/twins", _training_arguments, _make_tokenizer)
         read_twins[framework] = fork(functools.partial(own, is_liger), TWIN_SECONDS)
     read_ranks = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), RANK_SECONDS)

@@ -15,6 +15,8 @@ from typing import Any
 
 from .frameworks import find_swift_pipeline, list_arguments, start_llamafactory, start_swift
 from .twins import (
+    ANSWERS,
+    COLUMN,
     IMPORT_FAILED,
     LENGTHS,
     MESSAGES,
@@ -57,7 +59,12 @@ def measure_framework(
 ) -> list[dict[str, Any]]:
     """Return what a neutral change changes, for each trainer, loss and option of a framework."""
     changes: list[dict[str, Any]] = []
-    if framework == "trl":
+    if framework == "transformers":
+        config = importlib.import_module("transformers").TrainingArguments
+        for head in HEADS:
+            make_head = functools.partial(make_head_trainer, folder, head, make_arguments, make_tokenizer)
+            changes += _measure(framework, head, [make_head], config, False)
+    elif framework == "trl":
         for name, (trainer, config) in list_trainers().items():
             make = functools.partial(make_trl_trainer, folder, trainer, config, make_arguments, make_tokenizer)
             makers: list[Make] = [functools.partial(make, kind) for kind in ROWS]
@@ -85,6 +92,39 @@ def _measure(trainer: str, variant: str, makers: list[Make], config: Any, is_lig
     return [{**named, "error": error}]
 
 
+def make_head_trainer(
+    folder: str,
+    head: str,
+    make_arguments: Callable[..., Any],
+    make_tokenizer: Callable[[], Any],
+    lengths: Any,
+    per_device: int,
+    steps: int,
+    settings: dict[str, Any],
+) -> Any:
+    """Return transformers' Trainer of a head that classifies tokens or rows."""
+    import torch
+    from datasets import Dataset
+
+    transformers = importlib.import_module("transformers")
+    if not set(settings) <= list_parameters(transformers.TrainingArguments):
+        raise ValueError(f"unknown: {sorted(settings)}")
+    torch.manual_seed(0)
+    tokenizer, rows = make_tokenizer(), []
+    for number, row in enumerate(write_rows(lengths)[ANSWERS]):
+        ids = tokenizer(row["completion"])["input_ids"]
+        labels = [token % 2 for token in ids] if "Token" in head else number % 2
+        rows.append({"input_ids": ids, "attention_mask": [1] * len(ids), "labels": labels})
+    collator = "DataCollatorForTokenClassification" if "Token" in head else "DataCollatorWithPadding"
+    load = getattr(transformers, f"Mistral{head}").from_pretrained
+    return transformers.Trainer(
+        load(f"{folder}/{SCORER}", num_labels=2),
+        make_arguments(transformers.TrainingArguments, folder, per_device, steps, learning_rate=0.0, **settings),
+        getattr(transformers, collator)(tokenizer),
+        Dataset.from_list(rows),
+    )
+
+
 def make_trl_trainer(
     folder: str,
     trainer: Any,
@@ -105,7 +145,7 @@ def make_trl_trainer(
     settings = {name: value for name, value in settings.items() if name in known or name != "liger_kernel_config"}
     parameters, own = list_parameters(trainer), {"ref_model": "reference", "teacher_model": "reference"}
     models = {name: folder_name for name, folder_name in own.items() if name in parameters and name not in settings}
-    options = {name: value for name, value in settings.items() if name not in own}
+    options = {name: value for name, value in settings.items() if name not in own and value != COLUMN}
     if not set(options) <= known:
         raise ValueError(f"unknown: {sorted(set(options) - known)}")
     source = inspect.getsource(importlib.import_module(trainer.__module__))
@@ -114,9 +154,10 @@ def make_trl_trainer(
     load = getattr(transformers, f"Mistral{head or 'ForCausalLM'}").from_pretrained
     tokenizer = make_tokenizer()
     tokenizer.chat_template = TEMPLATE if kind == MESSAGES else None
-    path = Path(folder, f"rows-{lengths[0][0]}-{lengths[-1][0]}-{len(lengths)}-{kind}")
+    columns = [name for name, value in settings.items() if value == COLUMN]
+    path = Path(folder, f"rows-{lengths[0][0]}-{lengths[-1][0]}-{len(lengths)}-{kind}{'-'.join(columns)}")
     if not path.exists():
-        Dataset.from_list(write_rows(lengths)[kind]).save_to_disk(path)
+        Dataset.from_list(write_rows(lengths, settings)[kind]).save_to_disk(path)
     rows = Dataset.load_from_disk(path)  # some write next to it what they computed
     made = trainer(
         model=load(f"{folder}/{SCORER if head else 'model'}", **({"num_labels": HEADS[head]} if head else {})),
@@ -165,7 +206,7 @@ def make_swift_twin(
         if settings.get("padding_free"):
             raise ValueError("without a kernel that separates rows, its rows attend to each other")
     rows: list[dict[str, Any]] = []
-    for number, row in enumerate(write_rows(lengths)[0]):
+    for number, row in enumerate(write_rows(lengths, settings)[0]):
         answered = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["chosen"]}]
         if "task_type" in options:
             rows.append({"messages": [{"role": "user", "content": row["chosen"]}], "label": number % 2})
@@ -173,10 +214,11 @@ def make_swift_twin(
             rows.append({"messages": answered, "label": not number % 2})
         else:
             rows.append({"messages": answered, "rejected_response": row["rejected"]})
+        rows[-1] |= {name: row[name] for name in settings if name in row}
     given = {
         **list_arguments(folder, per_device, steps),
         **options,
-        **settings,
+        **{name: value for name, value in settings.items() if value != COLUMN},
         "learning_rate": settings.get("learning_rate", 0.0),
     }
     if "ref_model" in settings:

@@ -15,8 +15,9 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +31,7 @@ LONG = ((30, 4), (4, 30), (5, 6), (6, 5))  # the shorter answers fit into MAX_LE
 SAME = ((6, 6),) * 6  # the same row six times
 MAX_LENGTH = 16
 HALVES, SHORT, PADDED = "two micro-batches", "a short last step", "more padding"
-CUT, EVALUATED = "max_length", "evaluate new rows"
+CUT, EVALUATED, ODD = "max_length", "evaluate new rows", "an odd number of rows"
 PRECOMPUTED = "precompute_ref_log_probs"
 FREE = {"padding_free": True}
 CHANGES: dict[str, dict[str, Any]] = {
@@ -44,6 +45,9 @@ CHANGES: dict[str, dict[str, Any]] = {
 TOGETHER = ((HALVES, PADDED, "gradient_checkpointing"), (HALVES, "padding_free"))
 PREFERENCES, LABELLED, ANSWERS, STEPWISE, MESSAGES = range(5)  # kinds of data
 VALUE = 0.25  # of an option that is off, or 1, by default
+COLUMN = "a number in each row"  # the value of a setting that is a column of the rows
+BATCHES = ("inputs", "batch", "model_inputs")  # what trainers call a batch
+TENSORS = re.compile("ids|mask|labels|values|sizes|logp|output|kwargs")  # no numbers of a row
 TOLERANCE = 1e-3  # relative, in float32
 REFUSALS = (ValueError, NotImplementedError, AssertionError)
 IMPORT_FAILED = "an import fails: "
@@ -75,15 +79,19 @@ def list_parameters(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters)
 
 
-def write_rows(lengths: Any) -> list[list[Row]]:
-    """Return the same answers as preferences, as answers with a label, with a prompt, in steps and as messages."""
+def write_rows(lengths: Any, settings: Mapping[str, Any] | None = None) -> list[list[Row]]:
+    """Return the same answers as preferences, as answers with a label, with a prompt, in steps and as messages.
+
+    Settings that are columns are added to each row.
+    """
+    columns = [name for name, value in (settings or {}).items() if value == COLUMN]
     answers = [
         [" ".join(f"w{8 + (11 * lengths.index(pair) + 29 * side + step) % 50}" for step in range(length))
          for side, length in enumerate(pair)]
         for pair in lengths
     ]  # fmt: skip
     roles = ("user", "assistant")
-    return [
+    kinds: list[list[Row]] = [
         [{"prompt": "w1 w2 w3 ", "chosen": chosen, "rejected": rejected} for chosen, rejected in answers],
         [{"prompt": "w1 w2 w3 ", "completion": pair[0], "label": not index % 2} for index, pair in enumerate(answers)],
         [{"prompt": "w1 w2 w3 ", "completion": answer} for answer, _ in answers],
@@ -91,6 +99,9 @@ def write_rows(lengths: Any) -> list[list[Row]]:
         [{"messages": [{"role": role, "content": text} for role, text in zip(roles, ("w1 w2 w3", f" {pair[0]}"))]}
          for pair in answers],
     ]  # fmt: skip
+    return [
+        [{**row, **dict.fromkeys(columns, 1.0 + number)} for number, row in enumerate(rows)] for rows in kinds
+    ]
 
 
 # One step: what a trainer takes and gives -----------------------------------------------------------------------------
@@ -246,6 +257,10 @@ def iterate_changes(
     short = attempt(make, SAME, 2, 2, {}, steps=2)
     if not isinstance(short, str):
         yield SHORT, compare(short, short, (0, 1))
+    odd = attempt(make, LENGTHS[:3], 3, 1, {})
+    if not isinstance(odd, str):
+        is_own = any(row in zip(rows, rows[len(rows) // 2 :]) for rows in odd.batches for row in zip(rows, rows))
+        yield ODD, {"part": "a row that is its own contrast" if is_own else ""}
     if PRECOMPUTED in changes:
         losses = [_evaluate_after_step(make, settings) for settings in ({}, changes[PRECOMPUTED])]
         if None not in losses and losses[0]:
@@ -298,7 +313,19 @@ def list_settings(trainer: Any, config: Any, fields: dict[str, Any]) -> list[dic
         and fields[name].default in (None, 0.0, 1.0) and "list" not in str(fields[name].type).lower()
     ]  # fmt: skip
     settings: list[dict[str, Any]] = [{field: value} for value in losses] if field else []
-    return [*settings, *({name: VALUE} for name in dict.fromkeys(own))]
+    columns = {name: None for node in nodes for name in _list_columns(node) if not TENSORS.search(name)}
+    return [*settings, *({name: VALUE} for name in dict.fromkeys(own)), *({name: COLUMN} for name in columns)]
+
+
+def _list_columns(node: ast.AST) -> list[str]:
+    """Return the column of a batch that an expression looks for: "x" in batch, batch.pop("x"), batch.get("x")."""
+    owner: Any = None
+    if isinstance(node, ast.Compare):
+        name, owner = node.left, node.comparators[0]
+    elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("pop", "get") and node.args:
+        name, owner = node.args[0], getattr(node.func, "value", None)
+    is_column = getattr(owner, "id", "") in BATCHES and isinstance(name, ast.Constant)
+    return [str(name.value)] if is_column else []
 
 
 def list_owners(kind: Any) -> list[Any]:
