@@ -7,6 +7,9 @@ SHORT_STEP = "a short last step"  # a division: one micro-batch is left for the 
 HALVES = "two micro-batches"  # a division of one batch
 PADDED = "more padding"  # of the same rows
 EVALUATED = "precompute_ref_log_probs, evaluate new rows"
+ODD = "an odd number of rows"
+REWARDS = "rewards times 4"
+COLUMN = "a number in each row"  # the value of a setting that is a column of the rows
 CHECKPOINTED = "LoRA with checkpointing"  # a given adapter, and gradient checkpointing as the trainer sets it
 CAPPED = "liger softcap"  # liger's loss of a model that caps its logits, for an objective of TRL: "dpo liger softcap"
 GIVEN = "QLoRA"  # a trainer is given a model with an adapter: "dpo QLoRA"
@@ -155,13 +158,14 @@ class TwinMeasurement:
     """How a trainer's step changes by a change that is neutral by documentation, or by another division of its rows.
 
     `ratio` and `cosine` compare the gradients (of an evaluation: the losses). `part` is what differs first: "labels",
-    "loss", "gradient", "a row that fits", or the error of rows that only the change makes trainable; "" for nothing.
+    "loss", "gradient", "a row that fits", "a row that is its own contrast", or the error of rows that only the change
+    makes trainable; "" for nothing.
     """
 
     trainer: str
     variant: str  # an objective: "dpo"
     setting: str = ""  # a loss or option other than the default: "loss_type=ipo"
-    change: str = ""  # a setting's name, HALVES, SHORT_STEP, PADDED, EVALUATED
+    change: str = ""  # a setting's name, HALVES, SHORT_STEP, PADDED, EVALUATED, ODD, REWARDS
     ratio: float = 1.0
     cosine: float = 1.0
     part: str = ""
@@ -181,8 +185,9 @@ class TwinMeasurement:
 
     @property
     def is_coupled(self) -> bool:
-        """Whether a row's gradient depends on the others of its micro-batch."""
-        return bool(self.part) and self.change == HALVES and not self.is_rescaled
+        """Whether a row's gradient depends on the others of its micro-batch, as that of a loss may by definition."""
+        is_column = self.setting.endswith(COLUMN)  # a row's own number: the loss without it has no such part
+        return bool(self.part) and self.change == HALVES and not (self.is_rescaled or is_column)
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,7 @@ class MadeTrainer:
     spread: SourceLocation | None = None  # where its model is loaded with device_map="auto"
     forwards: tuple[SourceLocation, ...] = ()  # of the program's own models that it loads, if they take no **kwargs
     is_plain: bool = False  # whether every model that it loads has one of these
+    head: str = ""  # of every model that it loads: "ForTokenClassification"
     unfused: SourceLocation | None = None  # where the program switches off SDPA's flash and memory-efficient kernels
 
 

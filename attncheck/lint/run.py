@@ -424,6 +424,7 @@ def _lint_launch(
             pins=(*linter.stated.list_ranges(), *bound_transformers(setting.name for setting in job.settings)),
             plain_forwards=launch.made.forwards,
             has_plain_forward=launch.made.is_plain,
+            head=launch.made.head,
         )
         is_own = not linter.request.version and is_own_source(distribution, linter.stated.files.get(distribution, ""))
         is_guess = not release.is_known and not isinstance(snapshot.package(distribution), Absent)

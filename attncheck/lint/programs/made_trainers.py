@@ -21,6 +21,7 @@ MAX_BASES = 8
 BASES = ("transformers.Trainer", "transformers.Seq2SeqTrainer", "trl.SFTTrainer")  # they share `training_step`
 CONSTRUCTOR = re.compile(r"(?:trl|transformers)\.\w*(?:Trainer|Config|TrainingArguments)")
 COUNT = "num_items_in_batch"
+HEAD = re.compile(r"For[A-Z]\w+|$")
 # A class with one of these scales the loss itself, or tells the Trainer to (transformers 5.23.0 trainer.py:2103).
 SCALES = ("gradient_accumulation_steps", "model_accepts_loss_kwargs", "loss_is_scaled_for_ga", "training_step", "sum'")
 MEANS = ("cross_entropy(", "CrossEntropyLoss(", ".mean(", ".loss", "['loss']", "outputs[0]")
@@ -53,12 +54,14 @@ def find_made(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[
     places = [(module, word.value) for module, call in loads for word in call.keywords if word.arg == "device_map"]
     is_spread = all(getattr(value, "value", "") in SPREADING for _, value in places) and len(places) == len(origins)
     spread = _locate(*places[0]) if is_spread and places else None
-    is_causal = bool(origins) and all(loads_model(item) and "ForCausalLM" in ast.unparse(item) for item in origins)
+    heads = {HEAD.findall(ast.unparse(item))[0] if loads_model(item) else "" for item in origins}
+    head = heads.pop() if len(heads) == 1 else ""
     loaded = ((module, node) for module in modules for node in list_kind(module.body, ast.Call) if node in origins)
     plain = [_find_plain_forward(tree, module, call) for module, call in loaded]
-    reading = _read_loss(made[0][1], is_causal, spread)
+    reading = _read_loss(made[0][1], head == "ForCausalLM", spread)
     is_plain = bool(plain) and all(plain) and len(plain) == len(origins) and not _scales(made[0][1])
-    return tuple(keywords), replace(reading, forwards=tuple(dict.fromkeys(filter(None, plain))), is_plain=is_plain)
+    forwards = tuple(dict.fromkeys(filter(None, plain)))
+    return tuple(keywords), replace(reading, forwards=forwards, is_plain=is_plain, head=head)
 
 
 def _find_plain_forward(tree: SourceTree, module: SourceModule, load: ast.Call) -> SourceLocation | None:

@@ -20,7 +20,7 @@ from .liger import OWN_LOSS, SETTINGS, imitate_liger
 from .ranks import fork, fork_ranks
 from .resume import measure_resume
 from .saving import list_cases, measure_change
-from .scoring import SAMPLING, make_learned_model, make_sampling_trainer, measure_scoring
+from .scoring import SAMPLING, make_learned_model, make_sampling_trainer, measure_rewards, measure_scoring
 from .twin_makers import measure_framework, save_models
 from .zero import CONFIGURATIONS, measure_weights, start_deepspeed
 
@@ -93,7 +93,11 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     save_models(f"{folder}/twins", make_model, _make_tokenizer)
     is_liger = _has("liger_kernel") and _has("triton")
     read_twins = {}
-    for framework in ("transformers", *(["trl"] if _has("trl") else ()), *list_makers()):  # each in a fork, because they patch Trainer
+    for framework in (
+        "transformers",
+        *(["trl"] if _has("trl") else ()),
+        *list_makers(),
+    ):  # each in a fork, because they patch Trainer
         own = functools.partial(measure_framework, framework, f"{folder}/twins", _training_arguments, _make_tokenizer)
         read_twins[framework] = fork(functools.partial(own, is_liger), TWIN_SECONDS)
     read_ranks = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), RANK_SECONDS)
@@ -603,7 +607,10 @@ def measure_sampling(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
         trainer, config = _find_trl_class(objective, "Trainer"), _find_trl_class(objective, "Config")
         make = functools.partial(make_sampling_trainer, config, trainer, folder, tokenizer, _training_arguments)
         if trainer is not None:
-            yield "scorings", _answer({"trainer": "trl", "variant": objective}, measure_scoring, make)
+            named = {"trainer": "trl", "variant": objective}
+            yield "scorings", _answer(named, measure_scoring, make)
+            with contextlib.suppress(Exception):  # a release without these settings, or other arguments
+                yield from (("twins", {**named, **item}) for item in measure_rewards(make))
             for loss in losses:
                 variant = f"{objective} loss_type={loss}" if loss else objective
                 question = {"trainer": "trl", "variant": variant}

@@ -5,15 +5,21 @@ It runs in a child of the examined interpreter, knows nothing of attncheck, and 
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from .twins import find_place, list_compared, observe
 
 # objectives of TRL whose trainers generate the rows that they score: losses to evaluate, "" for the default
 SAMPLING = {"grpo": ("", "grpo"), "rloo": ("",), "online_dpo": ("",)}
 ROWS = 4  # two prompts of two lengths, with two completions each
 LEARNED: dict[str, Any] = {"n_positions": 64, "n_embd": 16, "n_layer": 1, "n_head": 2, "initializer_range": 0.5}
 NO_DROPOUT: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+SCALING = re.compile("(scale|normalize)_(rewards|advantages)")  # settings that divide rewards by their deviation
+FACTOR, SCALE_TOLERANCE = 4.0, 0.02  # trainers add 1e-4 to the deviation
 LENGTHS = {"max_completion_length": 4, "max_new_tokens": 4, "max_length": 64, "max_prompt_length": 32}
 
 
@@ -57,6 +63,35 @@ def measure_scoring(make: Callable[[], Any]) -> dict[str, float]:
 
 def _reward(completions: list[str], **_: object) -> list[float]:
     return [float(len(completion)) for completion in completions]
+
+
+def measure_rewards(make: Callable[..., Any]) -> Iterator[dict[str, Any]]:
+    """Yield the gradient that rewards times 4 give, for each value of a setting that divides them by their deviation.
+
+    Values are those that the trainer's classes compare with. Without the division the gradient is linear in the
+    rewards; with it, the factor has no effect.
+    """
+    name, made = next(name for name in vars(make().args) if SCALING.fullmatch(name)), make()
+    values = [True, False] if isinstance(getattr(made.args, name), bool) else []
+    for options in ({}, *({name: value} for value in (*values, *list_compared(type(made), name)))):
+        norms = []
+        for factor in (1.0, FACTOR):
+            trainer = make(**options, learning_rate=0.0)
+            trainer.reward_funcs = [functools.partial(_reward_places, factor)]
+            norms.append(float(observe(trainer, generates=True).gradients[0].norm()))
+        is_linear = str(getattr(trainer.args, name)).lower() in ("none", "false")
+        ratio = norms[1] / norms[0]
+        yield {
+            "setting": "".join(f"{name}={value}" for value in options.values()),
+            "change": f"{name}, rewards times 4",
+            "ratio": ratio,
+            "part": "" if abs(ratio / (FACTOR if is_linear else 1.0) - 1) <= SCALE_TOLERANCE else "gradient",
+            "place": find_place(made, {name: 1.0}, name),
+        }
+
+
+def _reward_places(factor: float, completions: list[str], **_: object) -> list[float]:
+    return [factor * number**2 for number, _ in enumerate(completions)]
 
 
 def _find_backbone(model: Any) -> Any:

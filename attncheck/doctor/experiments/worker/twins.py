@@ -46,8 +46,9 @@ TOGETHER = ((HALVES, PADDED, "gradient_checkpointing"), (HALVES, "padding_free")
 PREFERENCES, LABELLED, ANSWERS, STEPWISE, MESSAGES = range(5)  # kinds of data
 VALUE = 0.25  # of an option that is off, or 1, by default
 COLUMN = "a number in each row"  # the value of a setting that is a column of the rows
-BATCHES = ("inputs", "batch", "model_inputs")  # what trainers call a batch
-TENSORS = re.compile("ids|mask|labels|values|sizes|logp|output|kwargs")  # no numbers of a row
+# Columns that a trainer looks for in a batch, unless they are tensors of tokens or images.
+NAME = r"'(?!\w*(?:ids|mask|labels|values|sizes|logp|output|kwargs))(\w+)'"
+COLUMNS = re.compile(rf"{NAME} in (?:inputs|batch)\b|\b(?:inputs|batch)\.(?:pop|get)\({NAME}")
 TOLERANCE = 1e-3  # relative, in float32
 REFUSALS = (ValueError, NotImplementedError, AssertionError)
 IMPORT_FAILED = "an import fails: "
@@ -99,13 +100,13 @@ def write_rows(lengths: Any, settings: Mapping[str, Any] | None = None) -> list[
         [{"messages": [{"role": role, "content": text} for role, text in zip(roles, ("w1 w2 w3", f" {pair[0]}"))]}
          for pair in answers],
     ]  # fmt: skip
-    return [
-        [{**row, **dict.fromkeys(columns, 1.0 + number)} for number, row in enumerate(rows)] for rows in kinds
-    ]
+    return [[{**row, **dict.fromkeys(columns, 1.0 + number)} for number, row in enumerate(rows)] for rows in kinds]
 
 
 # One step: what a trainer takes and gives -----------------------------------------------------------------------------
-def observe(trainer: Any, steps: int = 1, is_padded: bool = False, seed: int = 0) -> SimpleNamespace:
+def observe(
+    trainer: Any, steps: int = 1, is_padded: bool = False, seed: int = 0, generates: bool = False
+) -> SimpleNamespace:
     """Return the batches and losses of the micro-batches of a trainer's steps, and the gradient of each step."""
     import torch
 
@@ -126,8 +127,9 @@ def observe(trainer: Any, steps: int = 1, is_padded: bool = False, seed: int = 0
     def generate(*_: object, **__: object) -> None:
         raise NotImplementedError("what it generates depends on the batch")
 
-    trainer.model.generate = generate
-    trainer._get_train_sampler = lambda *_, **__: order
+    if not generates:
+        trainer.model.generate = generate
+        trainer._get_train_sampler = lambda *_, **__: order
     trainer.compute_loss = record
     trainer.args.max_steps = steps
     trainer.create_optimizer()
@@ -238,6 +240,8 @@ def iterate_changes(
     for change, settings in changes.items():
         if not (setting and change in (PRECOMPUTED, "gradient_checkpointing")):  # no matter of the loss
             twins[change] = {"settings": {**setting, **settings}}
+    if COLUMN in setting.values():
+        twins = {HALVES: twins[HALVES]}
     together = {name: twins[name] for name in TOGETHER[bool(setting)] if name in twins}
     merged = {key: value for options in together.values() for key, value in options.items()}
     plain = {"per_device": 4, "count": 1, "settings": setting}
@@ -301,11 +305,9 @@ def attempt(make: Make, lengths: Any, per_device: int, count: int, settings: dic
 # What a class takes ---------------------------------------------------------------------------------------------------
 def list_settings(trainer: Any, config: Any, fields: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the losses that a trainer's classes compare with, and the options that they read and that are off."""
-    nodes = [node for owner in list_owners(trainer) for node in ast.walk(_parse(owner))]
+    nodes = _list_nodes(trainer)
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    compared = [node for node in nodes if isinstance(node, ast.Compare) and "loss_type" in ast.dump(node)]
-    constants = (item.value for node in compared for item in ast.walk(node) if isinstance(item, ast.Constant))
-    losses = sorted({value for value in constants if isinstance(value, str)})
+    losses = list_compared(trainer, "loss_type")
     field = next((name for name in ("loss_type", "pref_loss") if name in fields), None)
     own = [
         name for owner in list_owners(config) for name in vars(owner).get("__annotations__", ())
@@ -313,19 +315,20 @@ def list_settings(trainer: Any, config: Any, fields: dict[str, Any]) -> list[dic
         and fields[name].default in (None, 0.0, 1.0) and "list" not in str(fields[name].type).lower()
     ]  # fmt: skip
     settings: list[dict[str, Any]] = [{field: value} for value in losses] if field else []
-    columns = {name: None for node in nodes for name in _list_columns(node) if not TENSORS.search(name)}
+    code = "\n".join(ast.unparse(_parse(owner)) for owner in list_owners(trainer))
+    columns = dict.fromkeys(filter(None, (name for names in COLUMNS.findall(code) for name in names)))
     return [*settings, *({name: VALUE} for name in dict.fromkeys(own)), *({name: COLUMN} for name in columns)]
 
 
-def _list_columns(node: ast.AST) -> list[str]:
-    """Return the column of a batch that an expression looks for: "x" in batch, batch.pop("x"), batch.get("x")."""
-    owner: Any = None
-    if isinstance(node, ast.Compare):
-        name, owner = node.left, node.comparators[0]
-    elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("pop", "get") and node.args:
-        name, owner = node.args[0], getattr(node.func, "value", None)
-    is_column = getattr(owner, "id", "") in BATCHES and isinstance(name, ast.Constant)
-    return [str(name.value)] if is_column else []
+def list_compared(trainer: Any, name: str) -> list[str]:
+    """Return the texts that a trainer's classes compare with a setting."""
+    compared = [node for node in _list_nodes(trainer) if isinstance(node, ast.Compare) and name in ast.dump(node)]
+    constants = (item.value for node in compared for item in ast.walk(node) if isinstance(item, ast.Constant))
+    return sorted({value for value in constants if isinstance(value, str)})
+
+
+def _list_nodes(trainer: Any) -> list[ast.AST]:
+    return [node for owner in list_owners(trainer) for node in ast.walk(_parse(owner))]
 
 
 def list_owners(kind: Any) -> list[Any]:

@@ -32,7 +32,16 @@ modelscope/ms-swift#10072, #9925, #10084; huggingface/trl#6588, #6443, #7062, #6
 
 from collections.abc import Iterator, Sequence
 
-from attncheck.core.experiments import EVALUATED, HALVES, PADDED, SHORT_STEP, TwinMeasurement
+from attncheck.core.experiments import (
+    COLUMN,
+    EVALUATED,
+    HALVES,
+    ODD,
+    PADDED,
+    REWARDS,
+    SHORT_STEP,
+    TwinMeasurement,
+)
 from attncheck.core.job import Job
 from attncheck.doctor.queries.launch import name_settings
 from attncheck.doctor.rules import Fix, Known, MissingFact, Problem, Problems, Rule, Snapshot
@@ -45,6 +54,17 @@ FIXES = {
     PADDED: "per_device_train_batch_size: 1",
     CUT: "remove rows longer than max_length before training",
     EVALUATED: "precompute_ref_log_probs: false",
+    ODD: "train on an even number of rows",
+    REWARDS: "use a release of the trainer in which the setting has its documented effect",
+    COLUMN: "train without this column",
+}
+OF_SOME = (SHORT_STEP, CUT, ODD, COLUMN)  # changes of some rows and steps only
+TEXTS = {
+    CUT: f"{CUT} changes {{0.part}}: its tokens are not those that it has alone",
+    SHORT_STEP: "the last step of an epoch, with fewer micro-batches, has {0.ratio:.2g} times the gradient",
+    ODD: f"with {ODD}, one of them is compared with itself instead of another row",
+    REWARDS: f"{REWARDS} give {{0.ratio:.3g}} times the gradient, which this value of {{1}} excludes",
+    COLUMN: "the number of a row changes the loss of the other rows in its micro-batch",
 }
 
 
@@ -54,9 +74,9 @@ def check(snapshot: Snapshot) -> Problems:
         yield Problem(
             message=f"{item.name}: {_describe(item)}",
             evidence=tuple(_iter_evidence(item)),
-            fixes=(Fix("leave the change out", "setting", FIXES.get(item.change, f"{item.change}: false")),),
+            fixes=(Fix("leave the change out", "setting", FIXES.get(_name_change(item), f"{item.change}: false")),),
             subject=f"{item.trainer} {item.variant}",
-            predicted=job is None or item.change in (SHORT_STEP, CUT),  # of some rows and steps only
+            predicted=job is None or _name_change(item) in OF_SOME or item.trainer == "transformers",
         )
     unasked = [item for item in snapshot.measurements.twins if item.error and not item.change]
     names = [item.name for item in unasked if job is None or is_of_job(item, job)]
@@ -71,17 +91,22 @@ def iter_reported(changed: Sequence[TwinMeasurement], job: Job | None) -> Iterat
     """
     by_default = {(item.trainer, item.variant, item.change) for item in changed if not item.setting}
     for item in changed:
-        is_repeated = bool(item.setting) and (item.trainer, item.variant, item.change) in by_default
+        is_set = bool(item.setting) and _name_change(item) != REWARDS
+        is_repeated = is_set and (item.trainer, item.variant, item.change) in by_default
         is_repeated |= item.change == SHORT_STEP and (item.trainer, item.variant, HALVES) in by_default
         if not is_repeated and (job is None or is_of_job(item, job)):
             yield item
 
 
+def _name_change(item: TwinMeasurement) -> str:
+    special = (name for name, text in ((COLUMN, item.setting), (REWARDS, item.change)) if text.endswith(name))
+    return next(special, item.change)
+
+
 def _describe(item: TwinMeasurement) -> str:
-    if item.change == CUT:
-        return f"{CUT} changes {item.part}: its tokens are not those that it has alone"
-    if item.change == SHORT_STEP:
-        return f"the last step of an epoch, with fewer micro-batches, has {item.ratio:.2g} times the gradient"
+    text = TEXTS.get(_name_change(item), "").format(item, item.change.partition(",")[0])
+    if text:
+        return text
     if item.part not in ("labels", "loss", "gradient"):
         return f"{item.change} does not train the same: padded rows fail ({item.part})"
     return f"{item.change} changes what is trained: {item.ratio:.3g} times the {_name_compared(item)}"
@@ -94,24 +119,29 @@ def _name_compared(item: TwinMeasurement) -> str:
 def _iter_evidence(item: TwinMeasurement) -> Iterator[str]:
     if item.part in ("labels", "loss", "gradient"):
         yield f"measured on the same rows: the {item.part} differs first; cosine of the gradients {item.cosine:.4f}"
+    if item.trainer == "transformers":
+        yield "measured with Mistral's class, whose forward takes **kwargs; a class without them is divided"
     yield item.place
 
 
 def is_of_job(item: TwinMeasurement, job: Job) -> bool:
     """Return whether a launch runs this trainer with this setting, and makes the change."""
     stated = {name: setting.value.lower() for name, setting in name_settings(job).items()}
-    names = {job.trainer, stated.get("task_type", "")}
+    names = {job.trainer, job.head, stated.get("task_type", "")}
     if item.trainer != job.framework or item.variant not in names:
         return False
     if not item.change:  # nothing was measured
         return True
     name, _, value = item.setting.partition("=")
-    if name and (stated.get(name, "") in OFF or (not value[:1].isdigit() and stated[name] != value)):
+    own = stated.get(name, "")
+    if value not in (own, COLUMN) and (own in OFF or not value[:1].isdigit()):
         return False
     if item.change in (HALVES, SHORT_STEP):
         return job.plan.accumulation > 1
-    if item.change == CUT:
+    if item.change in (CUT, ODD):
         return True
+    if _name_change(item) == REWARDS:
+        return bool(item.setting) or item.change.partition(",")[0] not in stated
     if item.change == PADDED:
         return not job.plan.packed
     has = {"use_liger_kernel": job.plan.liger, "use_liger_loss": job.plan.liger}
