@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from attncheck.core.experiments import REWARDS
 from attncheck.doctor.experiments.worker import main, scoring
 
 IDS = torch.tensor([[63, 63, 5, 6, 7], [1, 2, 3, 4, 5]])
@@ -104,3 +105,37 @@ def test_an_evaluation_loss_that_is_a_mean_over_batches_depends_on_their_size(we
         return trainer
 
     assert main.measure_evaluation_by_row(make, "") == {"by_row": pytest.approx(ratio)}
+
+
+class Rewarded(Scorer):
+    """A trainer whose loss is linear in the rewards less their mean, and scaled by a setting, with the named fault."""
+
+    optimizer: Any
+    reward_funcs: Any
+
+    def __init__(self, fault: str, scale_rewards: str = "group", **_: object) -> None:
+        super().__init__()
+        is_exchanged, self.train_dataset = fault == "exchanged", [1]
+        self.args = SimpleNamespace(scale_rewards=scale_rewards, max_steps=1)
+        self.divides = (self.args.scale_rewards == "none") == is_exchanged
+
+    def create_optimizer(self) -> None:
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.0)
+
+    def compute_loss(self, model: Any, inputs: Any) -> Any:
+        (reward,) = self.reward_funcs
+        rewards = torch.tensor(reward(completions=["a", "b"]))
+        advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4 if self.divides else 1)
+        return (model(**inputs).logits.log_softmax(-1)[:, 0, 0] * advantages).mean()
+
+    def train(self) -> None:
+        self.compute_loss(self.model, {"input_ids": IDS}).backward()
+        self.optimizer.step()
+
+
+@pytest.mark.parametrize(("fault", "parts"), [("", ["", ""]), ("exchanged", ["gradient", "gradient"])])
+def test_rewards_times_four(fault: str, parts: list[str]) -> None:
+    found = list(scoring.measure_rewards(lambda **options: Rewarded(fault, **options)))
+    assert [item["setting"] for item in found] == ["", "scale_rewards=none"]
+    assert [item["part"] for item in found] == parts
+    assert {item["change"] for item in found} == {f"scale_rewards, {REWARDS}"}

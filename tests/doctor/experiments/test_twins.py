@@ -27,6 +27,7 @@ class Config:
     alpha: float | None = None
     padding_free: bool = False
     max_length: int = 64
+    margin: str = ""  # whether rows have this column
 
 
 class OurTrainer:
@@ -61,7 +62,12 @@ class OurTrainer:
     def collate(self, rows: list[list[int]]) -> dict[str, Any]:
         pad = functools.partial(torch.nn.utils.rnn.pad_sequence, [torch.tensor(row) for row in rows], batch_first=True)
         ids = pad(padding_value=main.PAD)
-        return {"input_ids": ids, "labels": pad(padding_value=-100), "attention_mask": (ids != main.PAD).long()}
+        batch = {"input_ids": ids, "labels": pad(padding_value=-100), "attention_mask": (ids != main.PAD).long()}
+        if self.config.margin:
+            batch["margin"] = torch.tensor([row[0] / 10 for row in rows])
+        if self.fault == "pairs with itself":
+            batch |= {f"kl_{name}": value.flip(0) for name, value in batch.items() if name != "margin"}
+        return batch
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
@@ -71,6 +77,9 @@ class OurTrainer:
         tokens = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels[:, 1:], reduction="none")
         counts = (labels[:, 1:] != -100).sum(1)
         rows = tokens.sum(1)
+        if "margin" in inputs:
+            margin = inputs["margin"] if self.fault == "couples by margin" else inputs["margin"][:, None]
+            rows = torch.nn.functional.softplus(rows[:, None] / 50 - margin)
         if self.config.loss_type == "mean":
             rows = rows / (tokens.shape[1] if self.fault == "counts padding" else counts)
         if self.config.alpha is not None:
@@ -120,7 +129,7 @@ def test_a_right_trainer_has_equal_twins(folder: Path) -> None:
     assert not [item for item in found if item["part"]]
     asked = {(item["setting"], item["change"]) for item in found}
     assert {("", twins.HALVES), ("", twins.SHORT), ("", twins.CUT), ("loss_type=mean", "padding_free")} <= asked
-    assert ("alpha=0.25", "padding_free") in asked
+    assert {("alpha=0.25", "padding_free"), ("", twins.ODD), (f"margin={twins.COLUMN}", twins.HALVES)} <= asked
 
 
 @pytest.mark.parametrize(
@@ -130,6 +139,8 @@ def test_a_right_trainer_has_equal_twins(folder: Path) -> None:
         ("not divided", "", twins.HALVES, "def compute_loss"),
         ("divides by all steps", "", twins.SHORT, "def compute_loss"),
         ("running baseline", "", twins.HALVES, "def compute_loss"),
+        ("couples by margin", f"margin={twins.COLUMN}", twins.HALVES, "if self.config.margin"),
+        ("pairs with itself", "", twins.ODD, "def compute_loss"),
         ("pads only", "loss_type=mean", "padding_free", 'if self.config.loss_type == "mean"'),
     ],
 )
@@ -138,6 +149,44 @@ def test_a_faulty_trainer_differs_at_its_place(folder: Path, fault: str, setting
     assert {(setting, change)} <= set(found)
     path, _, number = found[setting, change]["place"].rpartition(":")
     assert line in Path(path).read_text("utf-8").splitlines()[int(number) - 1]
+
+
+@dataclass
+class Arguments:
+    """What our imitation of transformers' arguments takes."""
+
+    per_device_train_batch_size: int = 1
+    gradient_accumulation_steps: int = 1
+    max_steps: int = 1
+
+
+class HeadTrainer(OurTrainer):
+    """An imitation of transformers' Trainer, whose loss is that of the model's head."""
+
+    fault = ""
+
+    def __init__(self, model: Any, args: Arguments, collator: Any, rows: list[Any]):
+        self.model, self.train_dataset, self.collate = model, rows, collator
+        steps = args.gradient_accumulation_steps
+        self.args = SimpleNamespace(
+            max_steps=1, per_device=args.per_device_train_batch_size, gradient_accumulation_steps=steps
+        )
+
+    def compute_loss(self, model: Any, inputs: Any, *_: Any, **__: Any) -> Any:
+        return model(**inputs).loss * (self.args.gradient_accumulation_steps if self.fault else 1)
+
+
+@pytest.mark.parametrize(("fault", "ratio"), [("", 1.0), ("not divided", 2.0)])
+def test_heads_of_transformers(fault: str, ratio: float, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HeadTrainer, "fault", fault)
+    monkeypatch.setattr(transformers.trainer, "Trainer", HeadTrainer)
+    monkeypatch.setattr(transformers.trainer, "TrainingArguments", Arguments)
+    options = (str(folder), main._training_arguments, main._make_tokenizer, False)
+    found = twin_makers.measure_framework("transformers", *options)
+    assert not [item for item in found if item.get("error")]
+    halves = {item["variant"]: item for item in found if item.get("change") == twins.HALVES}
+    assert [*halves] == [*twin_makers.HEADS]
+    assert all(abs(item["ratio"] - ratio) < 0.01 and bool(item["part"]) == bool(fault) for item in halves.values())
 
 
 def test_padding_that_is_counted(folder: Path) -> None:

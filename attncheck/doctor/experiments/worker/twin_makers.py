@@ -60,9 +60,9 @@ def measure_framework(
     """Return what a neutral change changes, for each trainer, loss and option of a framework."""
     changes: list[dict[str, Any]] = []
     if framework == "transformers":
-        config = importlib.import_module("transformers").TrainingArguments
+        config = importlib.import_module("transformers.trainer").TrainingArguments
         for head in HEADS:
-            make_head = functools.partial(make_head_trainer, folder, head, make_arguments, make_tokenizer)
+            make_head = functools.partial(make_head_trainer, folder, head, config, make_arguments, make_tokenizer)
             changes += _measure(framework, head, [make_head], config, False)
     elif framework == "trl":
         for name, (trainer, config) in list_trainers().items():
@@ -95,6 +95,7 @@ def _measure(trainer: str, variant: str, makers: list[Make], config: Any, is_lig
 def make_head_trainer(
     folder: str,
     head: str,
+    config: Any,
     make_arguments: Callable[..., Any],
     make_tokenizer: Callable[[], Any],
     lengths: Any,
@@ -104,10 +105,9 @@ def make_head_trainer(
 ) -> Any:
     """Return transformers' Trainer of a head that classifies tokens or rows."""
     import torch
-    from datasets import Dataset
 
     transformers = importlib.import_module("transformers")
-    if not set(settings) <= list_parameters(transformers.TrainingArguments):
+    if not set(settings) <= list_parameters(config):
         raise ValueError(f"unknown: {sorted(settings)}")
     torch.manual_seed(0)
     tokenizer, rows = make_tokenizer(), []
@@ -117,11 +117,11 @@ def make_head_trainer(
         rows.append({"input_ids": ids, "attention_mask": [1] * len(ids), "labels": labels})
     collator = "DataCollatorForTokenClassification" if "Token" in head else "DataCollatorWithPadding"
     load = getattr(transformers, f"Mistral{head}").from_pretrained
-    return transformers.Trainer(
+    return importlib.import_module("transformers.trainer").Trainer(
         load(f"{folder}/{SCORER}", num_labels=2),
-        make_arguments(transformers.TrainingArguments, folder, per_device, steps, learning_rate=0.0, **settings),
+        make_arguments(config, folder, per_device, steps, learning_rate=0.0, **settings),
         getattr(transformers, collator)(tokenizer),
-        Dataset.from_list(rows),
+        rows,
     )
 
 

@@ -345,7 +345,7 @@ def _parse(owner: Any) -> ast.AST:
 
 def find_place(trainer: Any, setting: dict[str, Any], change: str) -> str:
     """Return file:line where a trainer uses a setting, if possible in a method that uses the change too."""
-    words = [value if isinstance(value, str) else key for key, value in setting.items()] or [change]
+    words = [value if isinstance(value, str) and value != COLUMN else key for key, value in setting.items()] or [change]
     places = []
     for owner in list_owners(type(trainer)):
         for name, function in vars(owner).items():

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attncheck.core.experiments import EVALUATED, HALVES, SHORT_STEP, Experiments, TwinMeasurement
+from attncheck.core.experiments import (
+    COLUMN,
+    EVALUATED,
+    HALVES,
+    ODD,
+    REWARDS,
+    SHORT_STEP,
+    Experiments,
+    TwinMeasurement,
+)
 from attncheck.core.launch import Setting, SourceLocation
 from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
@@ -33,7 +42,27 @@ IPO = with_twins(twin("loss_type=ipo"))
 DOUBLED = with_twins(twin(change=HALVES, ratio=2.0, cosine=1.0))
 SHORT = with_twins(twin(change=SHORT_STEP, variant="seq_cls", ratio=0.5, cosine=1.0))
 COUPLED = with_twins(twin(change=HALVES, ratio=0.98, cosine=0.9))
+MARGIN = with_twins(twin(f"margin={COLUMN}", HALVES, "rm", ratio=0.98, cosine=0.99))
+CONTRAST = with_twins(twin(change=ODD, variant="kto", part="a row that is its own contrast"))
+SCALED = f"scale_rewards, {REWARDS}"
+EXCHANGED = with_twins(
+    twin(change=SCALED, variant="grpo", ratio=4.0), twin("scale_rewards=none", SCALED, "grpo", ratio=1.0)
+)
+LEFT = with_twins(twin("scale_rewards=none", SCALED, "grpo", ratio=1.0))
+TAGGER = TwinMeasurement("transformers", "ForTokenClassification", "", HALVES, 2.0, 1.0, "gradient", "trainer.py:9")
+
+
+def with_head(head: str) -> Snapshot:
+    plan = {"accumulation": 4}
+    return s.with_job(with_twins(TAGGER), plan, framework="transformers", trainer="trainer", head=head)
+
+
 FIRES = {
+    "rows with a number that couples them": with_launch(MARGIN, 4, "rm"),
+    "a row that is its own contrast": with_launch(CONTRAST, 1, "kto"),
+    "rewards are scaled by default": with_launch(EXCHANGED, 1, "grpo"),
+    "rewards are scaled although they must not be": with_launch(EXCHANGED, 1, "grpo", scale_rewards="none"),
+    "a program's model has the head": with_head("ForTokenClassification"),
     "no launch": ALPHA,
     "a launch with the option and the change": with_launch(ALPHA, ld_alpha="0.5", padding_free="true"),
     "a launch with the loss and the change": with_launch(IPO, loss_type="ipo", padding_free="true"),
@@ -44,6 +73,10 @@ FIRES = {
     "padded rows fail": with_twins(twin("loss_type=ipo", part="RuntimeError: …")),
 }
 SILENT = {
+    "rows with a number that couples them, without accumulation": with_launch(MARGIN, 1, "rm"),
+    "another value scales rewards": with_launch(LEFT, 1, "grpo", scale_rewards="group"),
+    "the default scales rewards": with_launch(LEFT, 1, "grpo"),
+    "a program's model has another head": with_head("ForCausalLM"),
     "nothing was measured": s.h200(),
     "measured neutral": with_launch(with_twins(twin("ld_alpha=0.25", part="")), ld_alpha="0.5", padding_free="true"),
     "a launch without the option": with_launch(ALPHA, padding_free="true"),
