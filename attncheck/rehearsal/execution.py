@@ -19,11 +19,13 @@ from attncheck.core.rehearsal import JOB_FOLDER, Isolation
 from attncheck.core.results.rehearsal import DIVISOR, Difference
 from attncheck.rehearsal import guards
 from attncheck.rehearsal.extensions import FOLDER
+from attncheck.workers.pool import PACKAGE_FOLDER
 from attncheck.workers.process import closing_stream
 from attncheck.workers.sandboxed import Sandbox, SandboxedProcess, read_isolation
 from attncheck.workers.scratch import remove_folder
 
 WATCHER = Path(__file__).parent / "watcher"
+QUESTIONS = "questions.json"  # the judge's message, for a job whose process has its own class of models
 DRIVERS = Path(__file__).parent / "drivers"
 EMULATED = Path(__file__).parent / "emulated"
 EMULATION = Path(__file__).parent.parent / "attention" / "emulated_flash_attn"
@@ -59,6 +61,8 @@ REPLACED: Mapping[str, str] = {
     "chosen": "the model's folder may name another template than {}, the first that fits the small model",
     "network": "{} is left out, because a rehearsal has no network",
     "tower": "{} is not available locally: using a small {}",
+    "sizes": "{} is the script's own class: its sizes are cut: {}",
+    "class": "{} is the job's own class: the job's process computes its reference, on each document in isolation",
     "adapter": "the adapter {} is not available locally: a new one replaces it",
     "program": "{} of the environment starts another environment's Python: started with the environment's own",
     "gpu": "{} needs a GPU, and this machine has none: left out",
@@ -114,6 +118,7 @@ def run_launch(request: RunRequest, folder: str, python: str, report_progress: C
     watch = os.path.join(job, "watch")
     environment = {**request.environ, **guards.make_environment(job, os.environ, request.trusts_remote_code)}
     environment |= {"ATTNCHECK_WATCH": watch, "ATTNCHECK_FOLDER": job}
+    environment["ATTNCHECK_JUDGING"] = os.path.join(folder, QUESTIONS)
     environment["TORCH_EXTENSIONS_DIR"] = os.path.join(job, FOLDER)  # a killed build leaves a lock forever
     if request.emulates_flash_attn:
         name = environment.setdefault("ATTNCHECK_EMULATED", "flash_attention_2")
@@ -194,6 +199,11 @@ def list_waits(watch: str) -> tuple[str, ...]:
 def count_ranks(folder: str, record: str = "rank-*.pt") -> int:
     """Return the number of ranks that wrote the record of a first step."""
     return len(list((Path(folder) / "watch").glob(record)))
+
+
+def name_own_class(folder: str) -> str:
+    """Return the class of the job's model if the job's own process computed its reference, "" otherwise."""
+    return next((name for kind, name in _read_notes(folder) if kind == "class"), "")
 
 
 def read_watcher_failures(folder: str) -> str:
@@ -297,6 +307,7 @@ def _lay_folders(folder: str) -> str:
     shutil.copytree(WATCHER, os.path.join(entry, "attncheck_watcher"), ignore=ignored)
     shutil.copytree(DRIVERS, os.path.join(entry, "attncheck_drivers"), ignore=ignored)
     shutil.copy(WATCHER / "entry.py", os.path.join(entry, "sitecustomize.py"))
+    os.symlink(PACKAGE_FOLDER, os.path.join(entry, PACKAGE_FOLDER.name))  # without the packages next to it
     return job
 
 

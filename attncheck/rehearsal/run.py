@@ -1,6 +1,7 @@
 """Rehearses launches: makes their materials, runs them scaled down, judges the first step, and tries fixes."""
 
 import itertools
+import json
 import os
 import re
 import shutil
@@ -472,6 +473,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     location = str(stage.read.job.location)
     prefix = f"{location}{f' with {tried}' if tried else ''}: "
     shutil.rmtree(os.path.join(stage.folder, FIRST), ignore_errors=True)
+    ring_size = int(sets.get("ring_size", cut.ring_size))
+    Path(stage.folder, execution.QUESTIONS).write_text(json.dumps(_describe_judging(stage, cut, ring_size)))
     ended = _execute(stage, cut_launch, stage.materials.steps, prefix)
     cut, made = _take_loss_settings(stage, cut)
     stage.report_progress(prefix + "comparing with the float32 reference")
@@ -485,14 +488,16 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     if remarks:
         results[0] = replace(results[0], warnings=(*remarks, *results[0].warnings))
     if ranks and not copies:
-        results += _judge(stage, cut, int(sets.get("ring_size", cut.ring_size)))
+        results += _judge(stage, _describe_judging(stage, cut, ring_size))
     elif results[0].outcome == "ok" and not results[0].violations:
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage, ended.lines))
     differences = list_differences(stage.read, cut_launch.cut, stage.materials, ranks)
     differences += execution.list_watched_differences(stage.folder)
     replaced, left_out = execution.list_replaced(stage.folder), execution.list_left_out(stage.folder)
     left_out += (LIGER,) * (cut.sets.get(LIGER) == DROP)
-    if stage.unknown:
+    own_class = execution.name_own_class(stage.folder)
+    left_out += (f"whether the attention of {own_class} itself is right",) * bool(own_class)
+    if stage.unknown and not own_class:
         ran = f"that of {stage.model}, a stand-in for {stage.unknown} (--model names the model)"
         differences += (Difference(CLASS, "not known", ran),)
     if stage.made_up:
@@ -505,7 +510,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     if ranks and not tried and not interrupts.is_interrupted():
         results += _run_twin(stage, cut, results, prefix)
     job = stage.read.job
-    scope = f"asked of {job.framework} {job.version} {job.trainer}, {stage.model}, ranks: {ranks}"
+    model = own_class or stage.model
+    scope = f"asked of {job.framework} {job.version} {job.trainer}, {model}, ranks: {ranks}"
     results = [replace(r, notes=(*r.notes, scope)) if r.check in OF_PROCESS and ranks else r for r in results]
     objective = f"the loss: {cut.objective.text}"
     if cut.objective.is_documented:
@@ -516,7 +522,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         job.framework,
         job.version,
         job.trainer,
-        stage.model,
+        model,
         objective,
         command.replace(stage.folder, FOLDER),
         diff.replace(stage.folder, FOLDER),
@@ -699,9 +705,10 @@ def _explain_blindness(stage: _Stage, lines: Sequence[str]) -> str:
     return failure or (f"{blind}; it printed: {error}" if error else blind)
 
 
-def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
+def _describe_judging(stage: _Stage, cut: JobCut, ring_size: int) -> dict[str, Any]:
+    """Return the message of the judge, which a job with its own class of models also gets."""
     is_mean = cut.objective.is_documented or cut.form not in PAIRED_FORMS
-    message = {
+    return {
         "task": "attncheck.rehearsal.worker.judging:judge",
         "device": "cpu",
         "threads": stage.target.threads_per_worker(1),
@@ -717,6 +724,9 @@ def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
         "rates": _read_rates(stage.read, cut),
         "is_guessed": stage.is_guessed,
     }
+
+
+def _judge(stage: _Stage, message: Mapping[str, Any]) -> list[CheckResult]:
     checks = (*CHECKS, "labels") if stage.targets else CHECKS
     events = _run_worker(stage, message, checks)
     return [_read_result(events.get(name), name) for name in checks]

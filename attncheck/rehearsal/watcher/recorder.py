@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
 import json
 import os
@@ -17,7 +18,7 @@ import re
 import sys
 from typing import Any
 
-from .absent import is_script
+from .absent import is_script, note
 from .attention import AttentionWatch
 from .batches import list_rows, mark_hidden
 from .describe import describe_adapters, describe_model, describe_process
@@ -47,6 +48,8 @@ def _guarded(method: Any) -> Any:
 
     @functools.wraps(method)
     def call(self: Recorder, *arguments: Any) -> None:
+        if self.is_paused:
+            return
         try:
             method(self, *arguments)
         except Exception as error:
@@ -57,6 +60,8 @@ def _guarded(method: Any) -> Any:
 
 class Recorder:
     """The training of one process. Methods never raise: the trainer continues, and the record names what is missing."""
+
+    is_paused = False  # while a copy of the model computes a reference
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -454,6 +459,22 @@ class Recorder:
         if not self.keeps_calls:
             self.randomness.restore()
         self._write_steps()
+        if len(self.steps) == RECORDED_STEPS and describe_process()["rank"] == 0:
+            self._answer_questions()
+
+    @_guarded
+    def _answer_questions(self) -> None:
+        """Let a copy of a model whose class the judge cannot import, the script's own, compute its reference here."""
+        questions = os.environ.get("ATTNCHECK_JUDGING", "")
+        if is_flat(self.trained) or type(self.trained).__module__.startswith("transformers.") or not questions:
+            return
+        self.is_paused = True
+        try:
+            judging = importlib.import_module("attncheck.rehearsal.worker.judging")
+            if judging.answer_questions(questions, self.trained, self):
+                note(self.folder, "class", type(self.trained).__name__)
+        finally:
+            self.is_paused = False
 
     @_guarded
     def end_process(self) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 from .absent import is_guarded, is_script, list_requirements, note
 from .modules import is_foreign, unwrap
 from .script_code import note_code
-from .towers import find_tower
+from .towers import build_own, find_tower
 
 # Files that are not data: a script that cannot read them ends as the launch would.
 NO_ROWS = re.compile(
@@ -484,6 +484,8 @@ def load_with_known(model_class: Any) -> None:
     def from_pretrained(cls: Any, *arguments: Any, **options: Any) -> Any:
         if arguments and not os.path.isdir(str(arguments[0])) and find_tower(arguments[0]):
             options.setdefault("attn_implementation", "eager")  # towers' default until transformers 4.46
+        if arguments and (made := build_own(cls, arguments[0], options)) is not None:
+            return made
         while True:
             try:
                 return original(cls, *arguments, **options)

@@ -16,12 +16,20 @@ import tempfile
 from typing import Any
 
 from .absent import note
+from .modules import is_foreign
 
 SIZES = {
     "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "projection_dim": 64,
     "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
     "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
 }  # fmt: skip
+OWN_SIZES = {
+    **dict.fromkeys(("n_embd", "embed_dim", "dim", "hidden_dim"), 64),
+    **dict.fromkeys(("n_layer", "n_layers", "num_layers", "depth"), 2),
+    **dict.fromkeys(("n_head", "n_heads", "num_heads", "n_kv_head", "n_kv_heads", "num_kv_heads"), 4),
+    **dict.fromkeys(("n_inner", "d_ff", "ffn_dim", "ffn_hidden_size", "mlp_hidden_size"), 128),
+    **SIZES,
+}  # of a script's own classes, too
 PARTS = ("vision_config", "text_config", "audio_config")
 OF_A_TOWER = ("patch_size", "num_mel_bins", "vision_config")
 LANGUAGE_MODELS = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
@@ -74,15 +82,36 @@ def _save_tower(kind: str, folder: str) -> None:
     from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING
 
     config = transformers.CONFIG_MAPPING[kind]()
-    for part in (config, *filter(None, (getattr(config, name, None) for name in PARTS))):
-        for name, size in SIZES.items():
-            if isinstance(getattr(part, name, None), int):
-                setattr(part, name, size)
+    cut_sizes(config, SIZES)
     transformers.AutoModel.from_config(config).save_pretrained(folder)
     classes: Any = IMAGE_PROCESSOR_MAPPING.get(type(config), ()) or FEATURE_EXTRACTOR_MAPPING.get(type(config), ())
     classes = tuple(classes.values()) if isinstance(classes, dict) else classes
     for processor in [made for made in (classes if isinstance(classes, tuple) else (classes,)) if made is not None][:1]:
         processor().save_pretrained(folder)
+
+
+def cut_sizes(config: Any, sizes: dict[str, int]) -> str:
+    """Reduce sizes in a configuration and its parts; return the names of those that were larger."""
+    parts = (config, *filter(None, (getattr(config, name, None) for name in PARTS)))
+    held = [(part, name, getattr(part, name)) for part in parts for name in sizes if hasattr(part, name)]
+    larger = [(part, name) for part, name, own in held if isinstance(own, int) and own > sizes[name]]
+    for part, name in larger:
+        setattr(part, name, sizes[name])
+    return ",".join(name for _, name in larger)
+
+
+def build_own(cls: Any, name: Any, options: dict[str, Any]) -> Any:
+    """Return a small new model of a script's own class for the small model of another type, None if that fits it."""
+    kind = cls.config_class
+    given = kind.get_config_dict(name)[0] if kind is not None and is_foreign(cls.forward) else {"model_type": None}
+    if given.get("model_type") in (None, kind and kind.model_type):
+        return None
+    config = options.get("config") or kind.from_pretrained(name)
+    if not (cut := cut_sizes(config, {key: size for key, size in OWN_SIZES.items() if key not in given})):
+        return None
+    note(os.environ["ATTNCHECK_WATCH"], "sizes", f"{cls.__name__} {cut}")
+    kept = ("dtype", "torch_dtype", "attn_implementation")
+    return cls._from_config(config, **{key: options[key] for key in kept if key in options})
 
 
 def make_adapters(peft_model: Any) -> None:

@@ -1,14 +1,16 @@
 """The task that judges a rehearsal: reads the ranks' records and sends the result of each check."""
 
+import copy
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attncheck.core import codec
-from attncheck.core.rehearsal import Objective, Targets, TokenLoss
+from attncheck.core.rehearsal import Objective, Targets
 from attncheck.core.results.smoke import CheckResult, Layer, describe_measure, judge_result
 from attncheck.rehearsal.worker.records import RankRecord
 from attncheck.rehearsal.worker.segments import DocumentIndex
@@ -17,6 +19,7 @@ from attncheck.rehearsal.worker.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import torch
+
 
 CHECKS = ("batch", "documents", "update", "loss", "gradients", "learning")
 # Consequences of another check's failure: only the cause is named.
@@ -29,10 +32,12 @@ OF_STEPS = ("update", "loss", "gradients")  # without a step, "learning" reports
 OF_WEIGHTS = ("loss", "gradients")  # at one point
 MAX_STEPS = 3  # the most steps that the watcher records
 LATER = ("batch", "documents", "loss", "gradients")  # checks that also judge the later steps
+ANSWERED = ("documents", "loss", "gradients")  # by the job's own process, if only it has the model's class
 # The parts of the training, as the watcher's `script_code.py` names them, that a check judges; others judge the loss.
 PARTS = {"batch": ("data",), "documents": ("data",), "update": ("steps",), "learning": ("loss", "steps")}
 NAMED = 4  # the most functions of a script in a message
 PACKAGE = "attncheck.rehearsal.worker.checks"
+REFERENCE = "reference.pt"  # the answers of the job's own process
 
 
 def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
@@ -62,7 +67,8 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
         try:
             if evidence is None:
                 objective = codec.read(Objective, message["objective"])
-                evidence = _read_evidence(Path(message["stage"]), objective, message)
+                folder = Path(message["stage"])
+                evidence = read_evidence(folder, folder / "watch", objective, message)
                 send({"device": evidence.step.calls[0].description["device"]})  # on which the launch trained
             if not evidence.judged_pieces:
                 raise ValueError("no input token belongs to a document: the data or the tokenizer differ")
@@ -137,31 +143,34 @@ def _read_later(folder: Path, evidence: Any) -> list[Any]:
 
     Definitions of losses by a reference or by rewards hold only for the first step.
     """
+    import torch
+
     from attncheck.rehearsal.worker import adapters, joining, records, truth
 
-    step = evidence.step
-    if step.objective.policy is not None or step.objective.preference is not None or evidence.full_model:
+    step, has_memory = evidence.step, evidence.truth.memory is not None  # of answers about the first step
+    if step.objective.policy is not None or step.objective.preference is not None or evidence.full_model or has_memory:
         return []
     fill = step.padding or 0  # the synthetic tokenizer's <unk>
     steps: list[Any] = []
     for number in range(2, len(evidence.taken) + 1):
         own_ranks = records.read_ranks(folder / "watch", number)
-        own = own_ranks[0] if len(own_ranks) == len(step.ranks) and _are_alike(own_ranks) else None
-        weights = adapters.merge_adapters(own.weights, own.adapters) if own is not None else {}
-        temperature, token_loss = evidence.truth.temperature, evidence.truth.token_loss
-        model = truth.TruthModel(folder / "model", temperature=temperature, token_loss=token_loss)
-        model.tie(own.tied if own is not None else {}, weights)
-        if own is None or not model.can_load(weights) or not _are_known(own, model):
+        if len(own_ranks) != len(step.ranks) or not _are_alike(own_ranks):
             break
-        model.load(weights, 0.0)
+        own = own_ranks[0]
+        weights = adapters.merge_adapters(own.weights, own.adapters)
+
+        def make(kind: "torch.dtype", autocast: bool, own: RankRecord = own, weights: Any = weights) -> TruthModel:
+            options = evidence.truth.temperature, evidence.truth.token_loss
+            model = truth.TruthModel(folder / "model", kind, autocast, *options)
+            return model.begin(own, weights, 0.0, evidence.is_guessed)
+
+        model = make(torch.float32, False)
+        if not model.can_load(weights) or not _are_known(own, model):
+            break
         ranks = joining.join_ranks(own_ranks, step.layout, fill, step.index.vocabulary)
-        rounded = _load_rounded(folder, *_read_precision(ranks), temperature, False, token_loss)
-        if rounded is not None:
-            rounded.tie(own.tied, weights)
-            rounded.load(weights, 0.0)
-            rounded.compare_frequencies(own.frequencies, evidence.is_guessed)
+        rounded = _load_rounded(make, *_read_precision(ranks), False)
         own_step = replace(step, ranks=ranks)
-        frequencies = tuple(model.compare_frequencies(own.frequencies, evidence.is_guessed))
+        frequencies = tuple(model.frequencies)
         steps.append(
             replace(evidence, step=own_step, truth=model, rounded=rounded, changed_weights=(), frequencies=frequencies)
         )
@@ -192,8 +201,17 @@ def _read_precision(ranks: Sequence[RankRecord]) -> "tuple[torch.dtype, bool]":
     return getattr(torch, str(description["dtype"]).removeprefix("torch.")), bool(description["autocast"])
 
 
-def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any]) -> Any:
+def read_evidence(
+    folder: Path, watch: Path, objective: Objective, message: Mapping[str, Any], supply: Any = None
+) -> Any:
+    """Return the evidence of a rehearsal's records.
+
+    `supply` returns `TruthModel`'s model and memory for a dtype, with or without autocast, if it is not the folder's.
+    """
+    import torch
+
     from attncheck.rehearsal.worker import (
+        adapters,
         explanations,
         joining,
         layouts,
@@ -206,14 +224,29 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     )
     from attncheck.rehearsal.worker.evidence import Evidence
 
-    own_ranks = records.read_ranks(folder / "watch")
+    own_ranks = records.read_ranks(watch)
     temperature = objective.policy.temperature if objective.policy is not None else 1.0
-    model = truth.TruthModel(folder / "model", temperature=temperature, token_loss=objective.token_loss)
+    configuration = json.loads((folder / "model" / "config.json").read_text())
+    is_guessed = bool(message.get("is_guessed"))
+    if supply is None and (watch / REFERENCE).exists():
+        answers = torch.load(watch / REFERENCE, weights_only=True)
+        own_model = truth.Parameters(own_ranks[0].weights, configuration)
+        supply = lambda kind, autocast: {"model": own_model, "memory": answers.get(f"{kind} {autocast}", {})}
+
+    def make(kind: "torch.dtype", autocast: bool) -> TruthModel:
+        options = temperature, objective.token_loss
+        model = truth.TruthModel(
+            folder / "model", kind, autocast, *options, **(supply(kind, autocast) if supply else {})
+        )
+        return model.begin(own_ranks[0], own_ranks[0].weights, truth.SAME_WEIGHTS, is_guessed)
+
+    model = make(torch.float32, False)
     full_model, real_data = bool(message["full_model"]), bool(message["real_data"])
     parameters = dict(model.model.named_parameters())
+    if own_ranks[0].weights and parameters.keys().isdisjoint(adapters.merge_adapters(own_ranks[0].weights, ())):
+        raise ValueError("the model is of a class of the job's own code, whose reference its process did not compute")
     words = vocabulary.load_vocabulary(folder)
     index, pad_token = _read_rows(folder) if real_data else (_read_index(folder, words), words.padding)
-    configuration = json.loads((folder / "model" / "config.json").read_text())
     is_own = full_model or real_data  # of the tokenizer
     filler = padding.choose_filler(own_ranks, pad_token) if is_own else configuration.get("pad_token_id")
     if real_data:
@@ -227,10 +260,6 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     ranks = joining.join_ranks(own_ranks, layout, fill, words)
     leading = pad_token if is_own and pad_token is not None else -1
     dtype, autocast = _read_precision(ranks)
-    model.tie(ranks[0].tied, ranks[0].weights)
-    changed = model.load(ranks[0].weights)
-    is_guessed = bool(message.get("is_guessed"))
-    frequencies = model.compare_frequencies(ranks[0].frequencies, is_guessed)
     ranks = joining.join_parts(ranks, parameters)
     first_step = step.FirstStep(ranks, index, objective, filler, layout, leading=leading)
     if not first_step.predicts_tokens:  # what a classifier optimises is no mean over tokens
@@ -238,20 +267,16 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     compared = _list_compared(ranks)
     if is_own:
         model.watch_gradients(compared)
-    rounded = _load_rounded(folder, dtype, autocast, temperature, full_model, objective.token_loss)
-    if rounded is not None:
-        rounded.tie(ranks[0].tied, ranks[0].weights)
-        rounded.load(ranks[0].weights)
-        rounded.compare_frequencies(ranks[0].frequencies, is_guessed)
-        if is_own:
-            rounded.watch_gradients(compared)
-    documents = records.read_documents(folder / "watch")
+    rounded = _load_rounded(make, dtype, autocast, full_model)
+    if rounded is not None and is_own:
+        rounded.watch_gradients(compared)
+    documents = records.read_documents(watch)
     steps = tuple(records.read_steps(documents, lambda rows: joining.join_step_rows(rows, layout, fill, words)))
-    rollouts = tuple(records.read_rollouts(folder / "watch"))
+    rollouts = tuple(records.read_rollouts(watch))
     taken: list[RankRecord] = []
     clipped: list[Any] = []
     for number in range(1, 1 + MAX_STEPS):
-        own = records.read_ranks(folder / "watch", number)
+        own = records.read_ranks(watch, number)
         taken += own[:1]
         clipped += filter(None, [norms.read_clipped_step(own, parameters)])
     evidence = Evidence(
@@ -259,7 +284,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         steps,
         model,
         rounded,
-        tuple(changed),
+        tuple(model.changed),
         max((document["unstepped"] for document in documents if not document["steps"]), default=0),
         rollouts,
         full_model,
@@ -269,24 +294,50 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         bool(message.get("shares_rows")),
         tuple(dict.fromkeys(name for document in documents for name in document["drawn"])),
         objective.targets == "labelled",
-        tuple(records.read_epochs(folder / "watch")),
+        tuple(records.read_epochs(watch)),
         tuple(clipped),
-        len(list((folder / "watch").glob("data-set-*"))),
+        len(list(watch.glob("data-set-*"))),
         replaces_rewards=bool(message.get("replaces_rewards")),
         rates=tuple(message.get("rates", (0.0, 0.0))),
         is_guessed=is_guessed,
-        frequencies=tuple(frequencies),
+        frequencies=tuple(model.frequencies),
     )
     return explanations.settle_targets(evidence)
 
 
+def answer_questions(path: str, model: Any, recorder: Any) -> bool:
+    """Write the answers of a job's own model to the questions about its first step, in the job's process.
+
+    Return whether it did: not if the judge can build the model, whose parameters are those of the one in the folder.
+    """
+    import torch
+
+    from attncheck.rehearsal.worker import adapters, records, truth
+
+    message, watch = json.loads(Path(path).read_text()), Path(recorder.folder)
+    weights = adapters.merge_adapters(records.read_ranks(watch)[0].weights, ())
+    small = dict(truth.TruthModel(Path(message["stage"]) / "model").model.named_parameters())
+    if message["full_model"] or small.keys() <= weights.keys():
+        return False
+    memories: dict[str, dict[str, Any]] = {}
+
+    def supply(kind: "torch.dtype", autocast: bool) -> dict[str, Any]:
+        own = copy.deepcopy(model, {id(recorder): recorder}).to("cpu", kind).eval()
+        own.forward = getattr(own, "_original_forward", own.forward)  # accelerate 1.15.0 accelerator.py: autocast
+        return {"model": own, "memory": memories.setdefault(f"{kind} {autocast}", {})}
+
+    with torch.random.fork_rng(devices=[]):
+        objective = codec.read(Objective, message["objective"])
+        evidence = read_evidence(Path(message["stage"]), watch, objective, message, supply)
+        for name in ANSWERED:
+            with suppress(Exception):  # the judge comes to the same question
+                importlib.import_module(f"{PACKAGE}.{name}").run(evidence)
+    torch.save(memories, watch / REFERENCE)
+    return True
+
+
 def _load_rounded(
-    folder: Path,
-    dtype: "torch.dtype",
-    autocast: bool,
-    temperature: float,
-    full_model: bool,
-    token_loss: TokenLoss,
+    make: "Callable[[torch.dtype, bool], TruthModel]", dtype: "torch.dtype", autocast: bool, full_model: bool
 ) -> TruthModel | None:
     """Return the model in the job's own precision; for float32 in float64, which shows float32's rounding.
 
@@ -294,13 +345,11 @@ def _load_rounded(
     """
     import torch
 
-    from attncheck.rehearsal.worker.truth import TruthModel
-
     if dtype != torch.float32 or autocast:
-        return TruthModel(folder / "model", dtype, autocast, temperature, token_loss)
+        return make(dtype, autocast)
     if full_model:
         return None
-    exact = TruthModel(folder / "model", torch.float64, False, temperature, token_loss)
+    exact = make(torch.float64, False)
     try:
         exact.describe((0, 1))
     except RuntimeError:
@@ -340,6 +389,7 @@ def describe_asked(evidence: Any) -> str:
         f"asked of {kind}, {attention}, {dtype}, ranks: {len(step.ranks)}, accumulated batches: {evidence.batches}, "
         f"rows of a batch: {max(rows)}, documents per row: {len(step.pieces) / max(1, sum(rows)):.3g}, longest row: "
         f"{max(int(call.input_ids.shape[-1]) for call in step.calls)}; {step.objective.text}"
+        + ("; the job's own class computed the reference" if evidence.truth.memory is not None else "")
     )
 
 

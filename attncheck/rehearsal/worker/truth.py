@@ -3,12 +3,14 @@
 It does not depend on packing, padding, masks of several documents, a fused kernel or the framework's own loss.
 """
 
+import inspect
 import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +22,7 @@ from attncheck.core.rehearsal import TokenLoss
 
 if TYPE_CHECKING:
     from attncheck.rehearsal.worker.multimodal import PictureBook
+    from attncheck.rehearsal.worker.records import RankRecord
 
 SOFTCAP = "attn_logit_softcapping"  # gemma2's, vaultgemma's (transformers 5.17.0 models/gemma2/modeling_gemma2.py:245)
 PLAIN = TokenLoss()
@@ -48,8 +51,40 @@ def compute_token_losses(logits: Tensor, labels: Tensor, token_loss: TokenLoss) 
     return losses * (-losses.detach()).exp() if token_loss.by_probability else losses
 
 
+class Parameters(torch.nn.Module):
+    """The parameters of a model whose class only the job's own process has, and that computes nothing here."""
+
+    def __init__(self, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.config, self.base_model = SimpleNamespace(**config), torch.nn.Module()
+        own = {name: torch.nn.Parameter(weight, weight.is_floating_point()) for name, weight in weights.items()}
+        self._parameters.update(own)  # with dots in their names
+
+    def forward(self, **inputs: Any) -> None:
+        """Raise an error, because the job's process did not answer the question."""
+        raise NotImplementedError("only the job's own process has the class of its model")
+
+
+def _remember(compute: Any) -> Any:
+    """Let a model's method answer from its memory, if it has one, and keep its answers there."""
+
+    def answer(self: "TruthModel", *arguments: Any, **options: Any) -> Any:
+        if self.memory is None:
+            return compute(self, *arguments, **options)
+        given = [value.tolist() if isinstance(value, Tensor) else value for value in (*arguments, *options.items())]
+        key = f"{compute.__name__} {given}"
+        if key not in self.memory:
+            self.memory[key] = compute(self, *arguments, **options)
+        return self.memory[key]
+
+    return answer
+
+
 class TruthModel:
-    """The model in a rehearsal's folder, in any dtype; `temperature` divides its logits."""
+    """The model in a rehearsal's folder, in any dtype; `temperature` divides its logits.
+
+    It may be another model, such as a job's own, whose answers are kept in `memory`.
+    """
 
     def __init__(
         self,
@@ -58,14 +93,18 @@ class TruthModel:
         autocast: bool = False,
         temperature: float = 1.0,
         token_loss: TokenLoss = PLAIN,
+        model: Any = None,
+        memory: dict[str, Any] | None = None,
     ) -> None:
-        keyword = _dtype_keyword()
-        self.model: Any = _find_auto_class(folder).from_pretrained(
-            folder, attn_implementation="eager", local_files_only=True, **{keyword: dtype}
-        )
-        self.model.train()
+        self.memory = memory
+        self.model: Any = model
+        if model is None:
+            self.model = _find_auto_class(folder).from_pretrained(
+                folder, attn_implementation="eager", local_files_only=True, **{_dtype_keyword(): dtype}
+            )
+            self.model.train()
         self.model.base_model.register_forward_hook(self._keep_hidden)
-        head = self.model.get_output_embeddings()
+        head = getattr(self.model, "get_output_embeddings", lambda: None)()
         # OPTForCausalLM calls its decoder directly, not through its base model (5.17.0 modeling_opt.py)
         if head is not None:
             head.register_forward_pre_hook(self._keep_input)
@@ -78,10 +117,11 @@ class TruthModel:
         """Return the reference of one piece of a document."""
         key = tuple(tokens)
         if key not in self._truths:
-            with torch.no_grad(), self._context():
-                self._truths[key] = self._run(torch.tensor([key]))
+            hidden, logits = self._run(key)
+            self._truths[key] = DocumentTruth(hidden, (logits / self.temperature).log_softmax(-1), self.token_loss)
         return self._truths[key]
 
+    @_remember
     def hidden_of_row(
         self,
         row: Sequence[int],
@@ -132,6 +172,7 @@ class TruthModel:
             return visible.to(dtype)[None, None]
         return torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, torch.finfo(dtype).min)[None, None]
 
+    @_remember
     def run_modules(self, tokens: Sequence[int]) -> dict[str, tuple[Tensor | None, list[Tensor]]]:
         """Return, for each module by name, its first input and its outputs, on one piece of a document."""
         seen: dict[str, tuple[Tensor | None, list[Tensor]]] = {}
@@ -156,6 +197,7 @@ class TruthModel:
                 handle.remove()
         return seen
 
+    @_remember
     def gradients(self, tokens: Sequence[int], labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
         """Return the gradients of Σ weight × −log p(label) over the tokens of a document: labels and weights (tokens,).
 
@@ -187,19 +229,25 @@ class TruthModel:
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name in names)
 
-    def _run(self, input_ids: Tensor) -> DocumentTruth:
+    @_remember
+    def _run(self, tokens: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Return the hidden states (tokens, hidden size) and logits (tokens, vocabulary) of a document."""
         self._hidden = None
-        logits = self._compute_logits(input_ids)
-        return DocumentTruth(self._take_hidden(), (logits / self.temperature).log_softmax(-1), self.token_loss)
+        with torch.no_grad(), self._context():
+            logits = self._compute_logits(torch.tensor([tokens]))
+        return self._take_hidden(), logits
 
     def _compute_logits(self, input_ids: Tensor, documents: Sequence[int] | None = None) -> Tensor:
         """Return the logits (tokens, vocabulary) of a document in isolation, with a mask that hides no token of it.
 
         Without a mask eager attention is not causal in moshi: transformers 5.17.0 models/moshi/modeling_moshi.py:855.
         """
-        mask = torch.ones_like(input_ids)
+        options = {"attention_mask": torch.ones_like(input_ids), "use_cache": False}
+        if self.memory is not None:  # a script's class may not have them
+            known = inspect.signature(self.model.forward).parameters
+            options = {name: value for name, value in options.items() if name in known}
         pictures = self._add_pictures(input_ids[0].tolist(), documents)
-        logits: Tensor = self.model(input_ids=input_ids, attention_mask=mask, use_cache=False, **pictures).logits[0]
+        logits: Tensor = self.model(input_ids=input_ids, **options, **pictures).logits[0]
         return logits.float()
 
     def _add_pictures(self, tokens: Sequence[int], documents: Sequence[int] | None = None) -> dict[str, Tensor]:
@@ -210,6 +258,7 @@ class TruthModel:
         inputs = self.pictures.make_inputs(tokens, documents)
         return {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
 
+    @_remember
     def hidden_with_pictures(self, tokens: Sequence[int], documents: Sequence[int]) -> Tensor:
         """Return the hidden states (tokens, hidden size) of a document with the images of others."""
         self._hidden = None
@@ -275,6 +324,13 @@ class TruthModel:
             held = modules.get(module), attribute
         return float(getattr(*held, 0.0))
 
+    def begin(self, record: "RankRecord", weights: Mapping[str, Tensor], tolerance: float, is_guessed: bool) -> Any:
+        """Take the `weights` with which a rank begins a step, and its frequencies; return the model."""
+        self.tie(record.tied, weights)
+        self.changed = self.load(weights, tolerance if self.memory is None else 0.0)
+        self.frequencies = self.compare_frequencies(record.frequencies, is_guessed)
+        return self
+
     def can_load(self, weights: Mapping[str, Tensor]) -> bool:
         """Return whether these are all of its weights, complete."""
         shapes = {name: weight.shape for name, weight in weights.items()}
@@ -286,7 +342,7 @@ class TruthModel:
         own = dict(self.model.named_parameters())
         for name in every.keys() & {*tied, *weights} - own.keys() - tied.keys():
             every[name] = torch.nn.Parameter(every[name].detach().clone(), every[name].requires_grad)
-        for name in every.keys() & {*tied, *weights}:
+        for name in every.keys() & {*tied, *weights} if self.memory is None else ():  # a job's own is as it shares
             module, _, attribute = name.rpartition(".")
             setattr(self.model.get_submodule(module), attribute, every.get(tied.get(name, name), every[name]))
 
@@ -296,7 +352,8 @@ class TruthModel:
         Embeddings get the rows of tokens that a launch adds, and lose those that it cuts off; whole parts are a rank's.
         """
         changed = []
-        embeddings = (self.model.get_input_embeddings(), self.model.get_output_embeddings())
+        getters = ("get_input_embeddings", "get_output_embeddings") if self.memory is None else ()  # not of a job's
+        embeddings = [getattr(self.model, name)() for name in getters]
         resizable = {id(parameter) for module in embeddings if module is not None for parameter in module.parameters()}
         for name, parameter in self.model.named_parameters():
             own = weights.get(name)

@@ -28,6 +28,9 @@ RECURRENT = "recurrent layers carry earlier documents in the row into later ones
 MEANT = re.compile(r"lora_dropout|neftune|^the script's")  # set only by launches, for adapters or noise, or by scripts
 ALONE = "not checked: documents share rows in the launch, but each had its own row in this run"
 AS_STREAM = "rows are cut from one stream without boundaries, as in pretraining"
+OWN_CLASS = (
+    "documents depend on the rest of their batch: the job's own class computes other values for each in isolation"
+)
 UNJUDGED = "the hidden states of the step were not recorded"
 
 
@@ -128,6 +131,8 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
     distance, text = min(candidates, key=lambda item: round(item[0], 3), default=(1.0, ""))  # the first of equal ones
     if distance < MATCH:
         yield f"{text}; computing it that way explains {1 - distance:.0%} of the difference"
+    if evidence.truth.memory is not None:
+        yield OWN_CLASS
     shown = next((own for own in beyond if own.call is evidence.step.ranks[0].calls[0]), piece)
     yield from name_first_module(evidence, shown)
     if piece.call.places is not None and not attention_communicates(evidence.step.ranks):
