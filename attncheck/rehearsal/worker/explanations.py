@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+import torch
+
 from attncheck.core.rehearsal import FREE, NORMALISATION_TEXTS, Normalisation
 from attncheck.rehearsal.worker import preferences
 from attncheck.rehearsal.worker.definitions import (
@@ -29,6 +31,7 @@ from attncheck.rehearsal.worker.regularisers import Regularised, find_regularise
 from attncheck.rehearsal.worker.step import Sliced
 
 BACKWARDS_ERROR = 0.3  # relative error of the gradients
+HALF_LIMIT = 2.0**-7  # of a loss that the job computes in bfloat16, which has eight bits
 FAR = 3.0  # times the error of another definition
 KEPT = {  # (first, last) of each answer's targets that count -> the meaning
     (-1, None): "only the last token of each answer is a target",
@@ -52,13 +55,16 @@ def loss_limit(evidence: Evidence) -> float:
         return preferences.loss_limit(evidence, evidence.step.objective.preference)
     if evidence.rounded is None:
         return max(MIN_LIMIT, FP32_LIMIT)
+    losses = torch.tensor([loss for record in evidence.step.ranks for loss in record.losses])
+    is_half = str(evidence.step.calls[0].description["dtype"]) == str(torch.bfloat16)
+    least = HALF_LIMIT if is_half and torch.equal(losses.bfloat16().float(), losses) else MIN_LIMIT
     exact = rounded = 0.0
     for piece in evidence.judged_pieces[:8]:
         labels, counts = piece.shift_labels(1)
         exact += float(evidence.describe(piece).nll(labels)[counts].sum())
         difference = evidence.rounded.describe(piece.tokens).nll(labels) - evidence.describe(piece).nll(labels)
         rounded += float(difference.abs()[counts].sum())
-    return max(MIN_LIMIT, ROUNDING_MULTIPLE * rounded / max(exact, 1e-12))
+    return max(least, ROUNDING_MULTIPLE * rounded / max(exact, 1e-12))
 
 
 def explain_loss(evidence: Evidence) -> Explanation | None:
