@@ -40,7 +40,7 @@ INSTALLED_FILE = re.compile(r"\bimport\s+(\w+).*?((?:/\w+)+)\.py\b", re.DOTALL)
 # whole arguments, not an option's value
 ARGUMENTS = re.compile(r"\$\{?\w*(ARG|OPT|FLAG|EXTRA)\w*(\[@\])?\}?", re.IGNORECASE)
 # Exports that programs search, with any value.
-WANTED = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|NAME|PROJECT|ENTITY|USER")
+WANTED = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|(?<!IF)NAME|PROJECT|ENTITY|USER")  # not of a network interface
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ SHAPES: Mapping[str, dict[str, Any]] = {
         "model_type": "qwen2_5_vl",
         **_SMALL_CONFIG,
         "rope_scaling": {"rope_type": "default", "mrope_section": [4, 6, 6]},
+        "vision_start_token_id": 5,  # the class reads it, but its default has none (transformers 4.56.2)
         "vision_config": {"depth": 1, "hidden_size": 64, "num_heads": 2, "intermediate_size": 64},
     },
     "qwen3_next": {
