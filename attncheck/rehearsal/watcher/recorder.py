@@ -459,14 +459,17 @@ class Recorder:
         if not self.keeps_calls:
             self.randomness.restore()
         self._write_steps()
-        if len(self.steps) == RECORDED_STEPS and describe_process()["rank"] == 0:
-            self._answer_questions()
+        questions = os.environ.get("ATTNCHECK_JUDGING")
+        if questions and len(self.steps) == RECORDED_STEPS and describe_process()["rank"] == 0:
+            self._answer_questions(questions)
 
     @_guarded
-    def _answer_questions(self) -> None:
+    def _answer_questions(self, questions: str) -> None:
         """Let a copy of a model whose class the judge cannot import, the script's own, compute its reference here."""
-        questions = os.environ.get("ATTNCHECK_JUDGING", "")
-        if is_flat(self.trained) or type(self.trained).__module__.startswith("transformers.") or not questions:
+        is_sharded = any(
+            hasattr(value, "full_tensor") or hasattr(value, "ds_numel") for value in self.trained.parameters()
+        )
+        if is_sharded or is_flat(self.trained) or type(self.trained).__module__.startswith("transformers."):
             return
         self.is_paused = True
         try:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from attncheck.core import codec
 from attncheck.core.rehearsal import Objective, Targets
@@ -316,8 +317,8 @@ def answer_questions(path: str, model: Any, recorder: Any) -> bool:
 
     message, watch = json.loads(Path(path).read_text()), Path(recorder.folder)
     weights = adapters.merge_adapters(records.read_ranks(watch)[0].weights, ())
-    small = dict(truth.TruthModel(Path(message["stage"]) / "model").model.named_parameters())
-    if message["full_model"] or small.keys() <= weights.keys():
+    small = truth.TruthModel(Path(message["stage"]) / "model").model
+    if message["full_model"] or {name for name, _ in small.named_parameters()} <= weights.keys():
         return False
     memories: dict[str, dict[str, Any]] = {}
 
@@ -326,7 +327,9 @@ def answer_questions(path: str, model: Any, recorder: Any) -> bool:
         own.forward = getattr(own, "_original_forward", own.forward)  # accelerate 1.15.0 accelerator.py: autocast
         return {"model": own, "memory": memories.setdefault(f"{kind} {autocast}", {})}
 
-    with torch.random.fork_rng(devices=[]):
+    # the other ranks do not take part
+    alone = patch.object(torch.distributed, "is_initialized", return_value=False)
+    with torch.random.fork_rng(devices=[]), alone:
         objective = codec.read(Objective, message["objective"])
         evidence = read_evidence(Path(message["stage"]), watch, objective, message, supply)
         for name in ANSWERED:

@@ -243,9 +243,8 @@ class TruthModel:
         Without a mask eager attention is not causal in moshi: transformers 5.17.0 models/moshi/modeling_moshi.py:855.
         """
         options = {"attention_mask": torch.ones_like(input_ids), "use_cache": False}
-        if self.memory is not None:  # a script's class may not have them
-            known = inspect.signature(self.model.forward).parameters
-            options = {name: value for name, value in options.items() if name in known}
+        known = inspect.signature(self.model.forward).parameters  # a script's class may not have them
+        options = {name: value for name, value in options.items() if self.memory is None or name in known}
         pictures = self._add_pictures(input_ids[0].tolist(), documents)
         logits: Tensor = self.model(input_ids=input_ids, **options, **pictures).logits[0]
         return logits.float()
