@@ -34,6 +34,7 @@ PARTS = ("vision_config", "text_config", "audio_config")
 OF_A_TOWER = ("patch_size", "num_mel_bins", "vision_config")
 LANGUAGE_MODELS = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
 AUTO_MAPPING = {"parent_library": "transformers", "base_model_class": "AutoModelForCausalLM"}  # of a model to adapt
+CONFIGURATIONS = "transformers.configuration_utils"  # of classes that derive from no model's configuration
 SHORT = 4  # letters: a type with fewer may be part of any word
 
 
@@ -101,13 +102,13 @@ def cut_sizes(config: Any, sizes: dict[str, int]) -> str:
 
 
 def build_own(cls: Any, name: Any, options: dict[str, Any]) -> Any:
-    """Return a small new model of a script's own class for the small model of another type, None if that fits it."""
-    kind = cls.config_class
-    given = kind.get_config_dict(name)[0] if kind is not None and is_foreign(cls.forward) else {"model_type": None}
-    if given.get("model_type") in (None, kind and kind.model_type):
+    """Return a small new model of a script's own class, None if it takes the sizes of the small model in a folder."""
+    kind = getattr(cls, "config_class", None)
+    if kind is None or kind.__base__.__module__ != CONFIGURATIONS or not is_foreign(cls.forward):
         return None
-    config = options.get("config") or kind.from_pretrained(name)
-    if not (cut := cut_sizes(config, {key: size for key, size in OWN_SIZES.items() if key not in given})):
+    given, config = kind.get_config_dict(name)[0], options.get("config") or kind.from_pretrained(name)
+    sizes = {key: size for key, size in OWN_SIZES.items() if key not in given}
+    if given.get("model_type") == kind.model_type or not (cut := cut_sizes(config, sizes)):
         return None
     note(os.environ["ATTNCHECK_WATCH"], "sizes", f"{cls.__name__} {cut}")
     kept = ("dtype", "torch_dtype", "attn_implementation")

@@ -323,7 +323,9 @@ class TruthModel:
             held = modules.get(module), attribute
         return float(getattr(*held, 0.0))
 
-    def begin(self, record: "RankRecord", weights: Mapping[str, Tensor], tolerance: float, is_guessed: bool) -> Any:
+    def begin(
+        self, record: "RankRecord", weights: Mapping[str, Tensor], tolerance: float, is_guessed: bool
+    ) -> "TruthModel":
         """Take the `weights` with which a rank begins a step, and its frequencies; return the model."""
         self.tie(record.tied, weights)
         self.changed = self.load(weights, tolerance if self.memory is None else 0.0)
