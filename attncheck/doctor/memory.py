@@ -189,7 +189,7 @@ class RuleMemory(Generic[T]):
         answers = kept.setdefault(read, {})
         if len(answers) >= MAX_ANSWERS:
             answers.clear()
-        answers[identities] = answer, [current.values[part] for part in read]  # which keeps their identities
+        answers[identities] = answer, [current.held[part] for part in read]  # which keeps their identities
         return answer
 
     def list_values(self, code: str) -> Iterator[tuple[Part, Any]]:
@@ -206,7 +206,7 @@ class CurrentParts(dict[Part, int]):
 
     def __init__(self, snapshot: Snapshot, known: dict[tuple[Part, Any], Any]) -> None:
         self.snapshot, self.known = snapshot, known
-        self.values: dict[Part, Any] = {}
+        self.held: dict[Part, Any] = {}
 
     @cached_property
     def recorded(self) -> Snapshot:
@@ -220,7 +220,7 @@ class CurrentParts(dict[Part, int]):
                 value = self.known.setdefault((part, value), value)
             except TypeError:  # it holds a dictionary
                 value = self.known.setdefault((part, repr(value)), value)
-        self.values[part] = value
+        self.held[part] = value
         self[part] = id(value)
         return self[part]
 

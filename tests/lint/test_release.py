@@ -106,8 +106,8 @@ def test_development_versions_are_the_next_release() -> None:
     record = next(record for record in frameworks.load() if record.name == "openrlhf")
     [launch] = find_launches(Source("run.sh", NEW, "shell"), launches.read_no_file)
     here = s.laptop()
-    read, met = partial(record.read, launch, snapshot=here), partial(may_be_met, here)
-    chosen = choose_release(record, read, here, "0.11.2.dev0", met)
+    met = partial(may_be_met, here)
+    chosen = choose_release(record, lambda version: record.read(launch, version, here), here, "0.11.2.dev0", met)
     assert chosen.is_known and not chosen.remark
     text = "python3 -m verl.trainer.main_ppo trainer.log_val_generations=3"  # since 0.4.0
     findings = [finding for finding in lint(text, "0.4.0.dev0").findings if finding.code == "ATN440"]

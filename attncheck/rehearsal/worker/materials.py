@@ -104,7 +104,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         send({"item": item, "answer": {**answer, **known_turns}})
         return
     is_read = message.get("columns") and message["form"] == "implicit_preference"
-    form = "preference" if is_read else message["form"]
+    form: DataForm = "preference" if is_read else message["form"]
     documents, rows = make_data(message["documents"], message["seed"], form, vocabulary)
     rows, columns = fit_rows(rows, message)
     answer["made_up"] = [

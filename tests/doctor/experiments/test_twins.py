@@ -166,7 +166,7 @@ class HeadTrainer(OurTrainer):
     fault = ""
 
     def __init__(self, model: Any, args: Arguments, collator: Any, rows: list[Any]):
-        self.model, self.train_dataset, self.collate = model, rows, collator
+        self.model, self.train_dataset, self.collate = model, rows, collator  # type: ignore[method-assign]
         steps = args.gradient_accumulation_steps
         self.args = SimpleNamespace(
             max_steps=1, per_device=args.per_device_train_batch_size, gradient_accumulation_steps=steps

@@ -61,8 +61,8 @@ class MegatronReading(Reading):
         """Return the words that are neither options nor their values."""
         options = {setting.location for setting in self.all_settings}
         words = self.launch.words[1:]
-        options = (word.text if word.text.startswith("--") and "=" not in word.text else "" for word in words)
-        takes_next = [False, *(bool(option) and not _is_switch(option) for option in options)]
+        names = (word.text if word.text.startswith("--") and "=" not in word.text else "" for word in words)
+        takes_next = [False, *(bool(name) and not _is_switch(name) for name in names)]
         return [word for word, is_value in zip(words, takes_next) if not is_value and word.location not in options]
 
     def is_on(self, name: str) -> bool:
