@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from attncheck.rehearsal.worker import materials, multimodal
 from attncheck.rehearsal.worker.truth import TruthModel
@@ -48,6 +49,21 @@ def test_the_class_stays_and_gets_a_processor(name: str, image: str, tmp_path: P
     assert texts[0] == texts[1]
     truth = TruthModel(tmp_path / "model").describe([1, 2, 3, 4])
     assert truth.log_probabilities.shape[0] == 4
+
+
+def test_the_reference_is_of_the_class_that_the_job_loads(tmp_path: Path) -> None:
+    """mllama has two: AutoModelForCausalLM makes one for text of the same configuration and weights."""
+    pytest.importorskip("transformers", "5")
+    (tmp_path / "job").mkdir()
+    message = {"stand_in_for": "meta-llama/Llama-3.2-11B-Vision", "dtype": "float32", "seed": 0}
+    materials.make_small_model({"model": "llama", "has_padding_token": True, **message}, tmp_path)
+    assert read_class(tmp_path) == "MllamaForConditionalGeneration"
+    whole = TruthModel(tmp_path / "model")
+    text = TruthModel(tmp_path / "model", used="transformers.models.mllama.modeling_mllama.MllamaForCausalLM")
+    assert type(whole.model).__name__ == "MllamaForConditionalGeneration"
+    assert type(text.model).__name__ == "MllamaForCausalLM"
+    answers = [truth.describe([3, 4, 5, 6]).log_probabilities for truth in (whole, text)]
+    assert torch.allclose(*answers, atol=1e-5)
 
 
 def test_without_a_processor_its_text_part_is_trained_and_that_is_reported(

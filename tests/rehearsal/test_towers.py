@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.rehearsal.watcher import towers
+from attncheck.rehearsal.watcher import describe, towers
 
 pytest.importorskip("transformers")
 
@@ -106,3 +106,15 @@ def test_an_adapter_that_is_not_here_is_a_new_one(folder: Path, monkeypatch: pyt
     loaded.load_adapter("me/adapter", "reference")
     assert loaded.peft_config["reference"].inference_mode
     assert loaded.load_adapter(str(folder), "other") == "loaded" and "other" not in loaded.peft_config
+
+
+def test_a_framework_that_patches_a_model_only_on_a_gpu_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As axolotl 0.19.0 loaders/patch_manager.py: on a CPU its recurrent layers are not those of the job."""
+    path = tmp_path / "patches.py"
+    path.write_text('if torch.cuda.is_available():\n    if model_type == "qwen3_5":\n        patch()\n')
+    monkeypatch.setitem(sys.modules, "framework.patches", SimpleNamespace(__file__=str(path)))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False)))  # type: ignore[arg-type]
+    kinds = ("qwen3_5", "qwen3_5_text", "llama")
+    assert list(map(describe.find_gpu_patches.__wrapped__, kinds)) == [str(path), str(path), ""]

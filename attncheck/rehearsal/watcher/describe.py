@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Any
@@ -22,7 +23,25 @@ def describe_model(model: Any) -> dict[str, Any]:
         "loss_function": _name_function(getattr(model, "loss_function", None)),
         "gradient_checkpointing": bool(getattr(model, "is_gradient_checkpointing", False)),
         "predicts_tokens": model.get_output_embeddings() is not None or hasattr(model, "lm_head"),
+        "only_on_gpu": find_gpu_patches(str(getattr(model.config, "model_type", ""))),
     }
+
+
+@functools.cache
+def find_gpu_patches(model_type: str) -> str:
+    """Return the file of a loaded module that patches models of a type, and asks for a GPU; "" if there is one.
+
+    axolotl 0.19.0 loaders/patch_manager.py: "Patches requiring CUDA" make recurrent layers separate packed documents.
+    """
+    modules = [] if sys.modules["torch"].cuda.is_available() else list(sys.modules.items())
+    for name, module in modules:
+        path = getattr(module, "__file__", None) or ""
+        if "patch" in name and path.endswith(".py"):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text = file.read()
+            if "cuda.is_available()" in text and f'"{model_type.removesuffix("_text")}"' in text:
+                return path
+    return ""
 
 
 def _describe_device(device: Any) -> dict[str, str]:

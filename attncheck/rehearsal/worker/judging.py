@@ -162,7 +162,7 @@ def _read_later(folder: Path, evidence: Any) -> list[Any]:
 
         def make(kind: "torch.dtype", autocast: bool, own: RankRecord = own, weights: Any = weights) -> TruthModel:
             options = evidence.truth.temperature, evidence.truth.token_loss
-            model = truth.TruthModel(folder / "model", kind, autocast, *options)
+            model = truth.TruthModel(folder / "model", kind, autocast, *options, used=_name_class([own]))
             return model.begin(own, weights, 0.0, evidence.is_guessed)
 
         model = make(torch.float32, False)
@@ -176,6 +176,11 @@ def _read_later(folder: Path, evidence: Any) -> list[Any]:
             replace(evidence, step=own_step, truth=model, rounded=rounded, changed_weights=(), frequencies=frequencies)
         )
     return steps
+
+
+def _name_class(ranks: Sequence[RankRecord]) -> str:
+    """Return the class of a job's model; "" if it was not called."""
+    return next((call.description["class"] for record in ranks for call in record.calls), "")
 
 
 def _are_alike(ranks: Sequence[RankRecord]) -> bool:
@@ -236,9 +241,8 @@ def read_evidence(
 
     def make(kind: "torch.dtype", autocast: bool) -> TruthModel:
         options = temperature, objective.token_loss
-        model = truth.TruthModel(
-            folder / "model", kind, autocast, *options, **(supply(kind, autocast) if supply else {})
-        )
+        supplied = supply(kind, autocast) if supply else {"used": _name_class(own_ranks)}
+        model = truth.TruthModel(folder / "model", kind, autocast, *options, **supplied)
         return model.begin(own_ranks[0], own_ranks[0].weights, truth.SAME_WEIGHTS, is_guessed)
 
     model = make(torch.float32, False)
@@ -316,8 +320,9 @@ def answer_questions(path: str, model: Any, recorder: Any) -> bool:
     from attncheck.rehearsal.worker import adapters, records, truth
 
     message, watch = json.loads(Path(path).read_text()), Path(recorder.folder)
-    weights = adapters.merge_adapters(records.read_ranks(watch)[0].weights, ())
-    small = truth.TruthModel(Path(message["stage"]) / "model").model
+    own_ranks = records.read_ranks(watch)
+    weights = adapters.merge_adapters(own_ranks[0].weights, ())
+    small = truth.TruthModel(Path(message["stage"]) / "model", used=_name_class(own_ranks)).model
     if message["full_model"] or {name for name, _ in small.named_parameters()} <= weights.keys():
         return False
     memories: dict[str, dict[str, Any]] = {}

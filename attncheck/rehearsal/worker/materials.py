@@ -163,7 +163,7 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
 
     architecture = replace(_choose_architecture(message), vocabulary_size=VOCABULARY_SIZE, cuts_heads=True)
     remarks = []
-    if towers.is_multimodal(architecture) and not towers.has_text_class(architecture):
+    if towers.is_multimodal(architecture):
         try:
             parameters, reason = save_multimodal_model(architecture, message, folder / "model")
             text_alone = f"{TEXT_ALONE} ({reason})" if reason else TEXT_ALONE
@@ -217,6 +217,8 @@ def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder:
     for config in (model.config, shrink.decoder_config(model.config), model.generation_config):
         set_special_tokens(config, tokenizer)
     model.to(getattr(torch, message["dtype"])).save_pretrained(folder)
+    if towers.has_text_class(architecture):
+        towers.check_text_class(folder)
     if not reason and message.get("pictures"):
         (folder.parent / multimodal.FOLDER).mkdir()
     return sum(parameter.numel() for parameter in model.parameters()), reason

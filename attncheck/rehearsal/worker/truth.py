@@ -83,7 +83,8 @@ def _remember(compute: Any) -> Any:
 class TruthModel:
     """The model in a rehearsal's folder, in any dtype; `temperature` divides its logits.
 
-    It may be another model, such as a job's own, whose answers are kept in `memory`.
+    It may be another model, such as a job's own, whose answers are kept in `memory`. `used` is the class that the job
+    loads from the folder, "" if unknown.
     """
 
     def __init__(
@@ -95,11 +96,12 @@ class TruthModel:
         token_loss: TokenLoss = PLAIN,
         model: Any = None,
         memory: dict[str, Any] | None = None,
+        used: str = "",
     ) -> None:
         self.memory = memory
         self.model: Any = model
         if model is None:
-            self.model = _find_auto_class(folder).from_pretrained(
+            self.model = _find_auto_class(folder, used).from_pretrained(
                 folder, attn_implementation="eager", local_files_only=True, **{_dtype_keyword(): dtype}
             )
             self.model.train()
@@ -414,17 +416,18 @@ def _iter_tensors(values: Any) -> Iterator[Tensor]:
             yield from _iter_tensors(value)
 
 
-def _find_auto_class(folder: Path) -> Any:
+def _find_auto_class(folder: Path, used: str) -> Any:
     """Return transformers' automatic class for a folder's model: of text and images if it was saved as that.
 
-    Some types have separate classes: mllama's text class does not accept the names of the other's weights.
+    Some types have separate classes: qwen3_5's text class, which a job may have `used`, loads the other's weights too.
     """
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     classes = transformers.models.auto.modeling_auto
     multimodal = getattr(classes, "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", {}).get(config.model_type)
-    is_multimodal = multimodal in (config.architectures or ())
+    is_text = used.rpartition(".")[2] == classes.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
+    is_multimodal = multimodal in (config.architectures or ()) and not is_text
     return transformers.AutoModelForImageTextToText if is_multimodal else transformers.AutoModelForCausalLM
 
 

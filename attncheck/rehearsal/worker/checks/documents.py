@@ -25,6 +25,7 @@ SEES = "tokens attend to"  # the beginning of a hypothesis that explains the dif
 HIDDEN = torch.finfo(torch.float16).min / 2  # added to scores
 ADDED = "the mask is added to the scores, as a mask of floats is"
 RECURRENT = "recurrent layers carry earlier documents in the row into later ones"  # no mask has an effect on them
+ONLY_ON_GPU = "patches this kind of model only if there is a GPU, so its recurrent layers were not those of the job"
 MEANT = re.compile(r"lora_dropout|neftune|^the script's")  # set only by launches, for adapters or noise, or by scripts
 ALONE = "not checked: documents share rows in the launch, but each had its own row in this run"
 AS_STREAM = "rows are cut from one stream without boundaries, as in pretraining"
@@ -51,6 +52,9 @@ def run(evidence: Evidence) -> CheckResult:
     inferred = tuple(_tell_inferred(evidence))
     if beyond and all(piece.segment.inferred for piece in beyond) and not violations[0].startswith(SEES):
         return CheckResult("documents", "skipped", UNTOLD, notes=(*notes, *inferred))
+    patches = evidence.step.calls[0].description.get("only_on_gpu", "")
+    if patches and violations and violations[0].startswith(RECURRENT):
+        return CheckResult("documents", "skipped", f"{patches} {ONLY_ON_GPU}", notes=tuple(notes))
     if violations and violations[0].startswith(f"{SEES} earlier") and _is_stream(evidence):
         return CheckResult("documents", warnings=(f"{violations[0]}; {AS_STREAM}",), notes=tuple(notes))
     violations += inferred if beyond else ()

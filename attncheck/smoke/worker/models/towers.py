@@ -108,6 +108,16 @@ def has_text_class(source: Architecture) -> bool:
     return text_class not in (None, classes.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)])
 
 
+def check_text_class(folder: Path) -> None:
+    """Raise `Unbuildable` if the text class does not load the weights of the other class, as qwen3_5's does."""
+    import transformers
+
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    _, found = load(folder, local_files_only=True, output_loading_info=True)
+    if found["missing_keys"] or found["mismatched_keys"]:
+        raise build.Unbuildable("its text class does not load the weights of the other class")
+
+
 def build_multimodal_model(source: Architecture, implementation: str, max_tokens: int, seed: int) -> Any:
     """Return the job's class with a small tower, in float32 on the CPU, in train mode.
 
