@@ -102,6 +102,10 @@ def test_keys_written_twice_are_both_there() -> None:
     assert [entry.value for entry in parse_entries(Source("f", "a: 1\nb: 2\na: 3\n", "yaml"))] == ["1", "2", "3"]
 
 
+def test_a_file_with_directives_is_read() -> None:
+    assert parse_values("%YAML 1.2\n%TAG ! tag:example.org,2000:\n---\na: !own 1\n") == {"a": "1"}
+
+
 def test_of_several_documents_the_first_is_read() -> None:
     configuration = parse_configuration(Source("f", "---\na: 1\n---\na: 2\n", "yaml"))
     assert [entry.value for entry in configuration.entries] == ["1"]
