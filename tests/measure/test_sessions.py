@@ -19,7 +19,7 @@ from attncheck.attention.reference.error_patterns import describe_patterns
 from attncheck.attention.reference.oracle import compute_reference
 from attncheck.core.cases import Case, Probe, with_name
 from attncheck.core.verdicts import Run, judge_run
-from attncheck.measure.case_features import EXPLAINED, NEEDED, STALE_CONTENTS, STALE_PARAMETERS, UNREPEATED
+from attncheck.measure.case_features import EXPLAINED, NEEDED, STALE, STALE_CONTENTS, STALE_PARAMETERS, UNREPEATED
 from attncheck.measure.case_features import PLAIN as PLAIN_CASE
 from attncheck.measure.suites import make_suite
 from attncheck.measure.worker.guarded_calls import bit_patterns, digest_bits, has_same_bits
@@ -472,6 +472,19 @@ def test_what_a_backward_keeps_of_its_first_call_is_named(field: str, name: str)
     case = make_case((70,), num_kv_heads=2, head_dim=48, v_head_dim=48)
     wrong = measure_parity(run, case, noise="eager", takes_mask=True)
     assert judge_run(wrong).answer == "fail" and wrong.pattern[0] == STALE_PARAMETERS + name, wrong
+
+
+def test_an_error_that_some_values_show_is_no_state() -> None:
+    """It is 10 times the budget or within it, in any call, which alone looks like a call that others spoilt."""
+
+    def run(inputs: Inputs) -> Outputs:
+        outputs = eager.BACKEND.run(inputs, False)
+        assert outputs.dk is not None
+        return replace(outputs, dk=outputs.dk * (1.04 if float(outputs.dk[0, 0, 0, 0]) > 0.0 else 1.0))
+
+    for seed in range(8):
+        wrong = measure_parity(run, make_case((70,), num_kv_heads=2, seed=seed), noise="eager", takes_mask=True)
+        assert not any(line.startswith(STALE) for line in wrong.pattern), (seed, wrong.pattern)
 
 
 @pytest.mark.parametrize("strides", ["tttt", "csrc"])

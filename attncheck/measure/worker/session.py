@@ -349,7 +349,7 @@ class ParitySession:
         usual = replace(case, probe="")
         if case.probe and not case.dropout and self._is_right(usual, deterministic) is False:
             case = usual  # a probe looks at some keys only, and other ones in a simpler case
-        if state := describe_state(case, is_right, self._causes_left):
+        if is_gross and (state := describe_state(case, is_right, self._causes_left)):
             return (state,)
         reduced, lines = describe_cause(case, is_right, is_gross)
         cases = [replace(x, probe="", dropout=0.0) for x in (reduced, *lengthen(reduced), case)]
