@@ -63,7 +63,7 @@ def run(evidence: Evidence) -> CheckResult:
     shared = {name: expected[name] for name in actual}
     fit = fit_gradients(evidence, definition)
     if fit is None and missing:
-        return CheckResult("gradients", violations=tuple(_tell_missing(evidence, missing)))
+        return CheckResult("gradients", violations=_add_code(evidence, tuple(_tell_missing(evidence, missing))))
     if fit is None:
         return CheckResult("gradients", "skipped", "only parameters outside the base model are trained")
     objective = evidence.step.objective
@@ -74,7 +74,7 @@ def run(evidence: Evidence) -> CheckResult:
             measure = Measure("gradients of the first step", regularised.error, limit, f"of {regularised.text}")
             return CheckResult("gradients", measures=(measure,), violations=tuple(_compare_ranks(evidence)))
         reason = "unknown: the tokens that the loss covers"
-        violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
+        violations = _add_code(evidence, (*_compare_ranks(evidence), *_tell_missing(evidence, missing)))
         return CheckResult("gradients", "ok" if violations else "skipped", reason, violations=violations)
     scaled = {name: gradient * fit.scale for name, gradient in shared.items()}
     limit = gradient_limit(evidence, documented(evidence)[0])
