@@ -178,6 +178,9 @@ FAULTS: dict[str, Fault] = {
     "stale_batch": Fault("ATN431", r"4 documents were used more than once among the first 96"),
     "labels_wrong_in_step_three": Fault("ATN431", r"step 3: \d+ of \d+ labels differ from the token at their position"),
     "mask_lost_in_step_three": Fault("ATN432", r"step 3: tokens attend to earlier documents in the row", PACKED),
+    "frequencies_rounded_in_step_three": Fault(
+        "ATN432", r"\nstep 3: model.rotary_emb.inv_freq is rounded to torch.bfloat16, as by model.to"
+    ),
     "sum_from_step_two": Fault("ATN433", r"step 2: .*the sum over target tokens, not their mean"),
     # Learning.
     "averages_copied_back": Fault(

@@ -625,6 +625,8 @@ def main() -> None:
         if step == 2 and FAULT == "mask_lost_in_step_three":
             for batch in batches:
                 batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+        if step == 2 and FAULT == "frequencies_rounded_in_step_three":
+            model.model.rotary_emb.inv_freq = model.model.rotary_emb.inv_freq.bfloat16().float()
         if step == 2 and FAULT == "labels_wrong_in_step_three":
             for batch in batches:
                 batch["labels"] = torch.where(batch["labels"] == IGNORED, IGNORED, batch["input_ids"].roll(1, 0))
