@@ -208,7 +208,9 @@ def _cut_dataset(job: Job, materials: Materials) -> tuple[DataForm, Mapping[str,
     chosen = [key for key, usual in CHOOSING.items() if own.get(key) not in (None, usual)]
     # Without fields that choose, which synthetic messages lack, axolotl's defaults are used.
     usable = () if any(key.startswith("message") for key in chosen) else (*chosen, "roles")
-    kept = {"type": "chat_template", "field_messages": "messages"} | {key: own[key] for key in usable if own.get(key)}
+    kept = {"type": "chat_template", "field_messages": "messages"} | {
+        key: own[key] for key in usable if own.get(key) is not None
+    }
     return "messages", {**entry, **kept}, "chosen" if chosen else targets
 
 
