@@ -188,7 +188,13 @@ def _read_step(
         if has_own_rows:
             raise Unanswered(reason)
         return replace(launch, reason=reason)
-    answer = event.answer
+    answer, marker = event.answer, "" if tokenizer else describe_fields(read, cut)["marker"]
+    if marker and not any(marker in span["text"] for row in answer["rows"] for span in row):
+        return replace(
+            launch,
+            reason=f"{marker}, which its script may search for, is not in rows of the synthetic tokenizer: name the "
+            "model's own with --template FOLDER",
+        )
     return replace(
         launch,
         rows=tuple(tuple(codec.read(Span, span) for span in row) for row in answer["rows"]),

@@ -789,6 +789,15 @@ def test_a_script_with_columns_of_its_own_is_read(attncheck: Run, tmp_path: Path
     assert done.returncode == 0 and learned["assistant"] > 0 == learned["user"], (section["reason"], done.stderr)
 
 
+def test_a_mask_that_a_script_finds_by_another_template_is_not_judged(attncheck: Run, tmp_path: Path) -> None:
+    """The synthetic template has no such markup, so that nothing would be learned: this is no fault of the launch."""
+    (tmp_path / "train.py").write_text(f"{SCRIPT.read_text()}\nRESPONSE = '<|im_start|>assistant'\n")
+    launch = f"python train.py {OPTIONS} --answers_only".split()
+    done = attncheck("labels", "--format", "json", "--", *launch, cwd=tmp_path, timeout=300)
+    [section] = json.loads(done.stdout)["labels"]["launches"]
+    assert done.returncode == 3 and "<|im_start|>" in section["reason"] and "--template" in section["reason"]
+
+
 @pytest.mark.parametrize(
     ("legal", "message"),
     [
