@@ -7,8 +7,7 @@ SHORT_STEP = "a short last step"  # a division: one micro-batch is left for the 
 HALVES = "two micro-batches"  # a division of one batch
 PADDED = "more padding"  # of the same rows
 EVALUATED = "precompute_ref_log_probs, evaluate new rows"
-ODD = "an odd number of rows"
-REWARDS = "rewards times 4"
+ODD, REWARDS = "an odd number of rows", "rewards times 4"
 COLUMN = "a number in each row"  # the value of a setting that is a column of the rows
 CHECKPOINTED = "LoRA with checkpointing"  # a given adapter, and gradient checkpointing as the trainer sets it
 CAPPED = "liger softcap"  # liger's loss of a model that caps its logits, for an objective of TRL: "dpo liger softcap"
@@ -186,8 +185,8 @@ class TwinMeasurement:
     @property
     def is_coupled(self) -> bool:
         """Whether a row's gradient depends on the others of its micro-batch, as that of a loss may by definition."""
-        is_column = self.setting.endswith(COLUMN)  # a row's own number: the loss without it has no such part
-        return bool(self.part) and self.change == HALVES and not (self.is_rescaled or is_column)
+        is_explained = self.is_rescaled or self.setting.endswith(COLUMN)  # a row's own number is no part of others
+        return bool(self.part) and self.change == HALVES and not is_explained
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ the gradients of this launch are right: `doctor --deep` measures them, and lint 
 measures which tokens are learned.
 """
 
+import re
 from collections.abc import Iterator
 
 from attncheck.core.facts import Known
@@ -12,7 +13,12 @@ from attncheck.core.job import Job
 from attncheck.core.results.lint import LABELS, MEASURED
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
-from attncheck.doctor.queries.launch import describe_layout, effective_attn_implementation
+from attncheck.doctor.queries.launch import describe_layout, effective_attn_implementation, name_settings
+
+# Settings of another loss than the trainer's default, which is measured.
+OTHER_LOSS = re.compile(
+    r"^(loss_type|pref_loss|task_type|\w+_loss_func)=(?!nll|sigmoid|causal_lm|none|$)", re.IGNORECASE
+)
 
 
 def list_unchecked(job: Job, snapshot: Snapshot, knows_release: bool) -> tuple[str, ...]:
@@ -42,7 +48,8 @@ def _measured_batch(job: Job, snapshot: Snapshot) -> bool:
 
 def _measured_gradients(job: Job, snapshot: Snapshot) -> bool:
     """Return whether gradients were measured for this objective, and for the ways in which the batch is divided."""
-    if job.framework not in TRAINER_FRAMEWORKS or job.plan.ring_size > 1 or job.deepspeed != Known(False):
+    is_other = any(OTHER_LOSS.search(f"{name}={item.value}") for name, item in name_settings(job).items())
+    if is_other or job.framework not in TRAINER_FRAMEWORKS or job.plan.ring_size > 1 or job.deepspeed != Known(False):
         return False
     objective = "" if job.trainer == "sft" else job.trainer
     uses = {"two micro-batches": job.plan.accumulation > 1, "two ranks": job.world_size != Known(1)}

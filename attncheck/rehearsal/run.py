@@ -504,8 +504,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         differences += (Difference("field that the script reads", ", ".join(stage.made_up), "made up"),)
     results = leave_unasked(results, differences)
     if ranks and stage.read.job.plan.deterministic and not interrupts.is_interrupted():
-        seeded = replace(cut_launch.cut, environ={**cut_launch.cut.environ, "ATTNCHECK_SEED": "1"})  # if it sets none
-        again = replace(cut_launch, cut=seeded)
+        reseeded = {**cut_launch.cut.environ, "ATTNCHECK_SEED": "1"}  # for what is drawn before it sets a seed
+        again = replace(cut_launch, cut=replace(cut_launch.cut, environ=reseeded))
         results.append(_rerun(stage, again, REPEATED_STEPS, f"{prefix}again: ", "repeat", "repeating:compare"))
     if ranks and not tried and not interrupts.is_interrupted():
         results += _run_twin(stage, cut, results, prefix)

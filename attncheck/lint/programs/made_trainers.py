@@ -60,8 +60,8 @@ def find_made(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[
     plain = [_find_plain_forward(tree, module, call) for module, call in loaded]
     reading = _read_loss(made[0][1], head == "ForCausalLM", spread)
     is_plain = bool(plain) and all(plain) and len(plain) == len(origins) and not _scales(made[0][1])
-    forwards = tuple(dict.fromkeys(filter(None, plain)))
-    return tuple(keywords), replace(reading, forwards=forwards, is_plain=is_plain, head=head)
+    made_trainer = replace(reading, forwards=tuple(dict.fromkeys(filter(None, plain))), is_plain=is_plain, head=head)
+    return tuple(keywords), made_trainer
 
 
 def _find_plain_forward(tree: SourceTree, module: SourceModule, load: ast.Call) -> SourceLocation | None:

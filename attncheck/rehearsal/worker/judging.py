@@ -267,7 +267,9 @@ def read_evidence(
     dtype, autocast = _read_precision(ranks)
     ranks = joining.join_parts(ranks, parameters)
     first_step = step.FirstStep(ranks, index, objective, filler, layout, leading=leading)
-    if not first_step.predicts_tokens:  # what a classifier optimises is no mean over tokens
+    if not first_step.calls[0].description.get(
+        "predicts_tokens", True
+    ):  # what a classifier optimises is no mean over tokens
         first_step = replace(first_step, objective=replace(objective, is_documented=False, is_mean=False))
     compared = _list_compared(ranks)
     if is_own:

@@ -103,8 +103,8 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     if real_data:
         send({"item": item, "answer": {**answer, **known_turns}})
         return
-    is_read = message.get("columns") and message["form"] == "implicit_preference"
-    form: DataForm = "preference" if is_read else message["form"]
+    is_read = bool(message.get("columns"))  # a script may read the prompt
+    form: DataForm = message["form"].removeprefix("implicit_" if is_read else "")
     documents, rows = make_data(message["documents"], message["seed"], form, vocabulary)
     rows, columns = fit_rows(rows, message)
     answer["made_up"] = [
@@ -531,10 +531,9 @@ def make_pair_row(
     """Return a pair as a row of a data set."""
     prompt, answer = make_messages(chosen, vocabulary)
     row = {"prompt": [prompt], "chosen": [answer], "rejected": [make_messages(rejected, vocabulary)[-1]]}
-    if form == "preference":
-        return row
-    if form == "implicit_preference":
-        return {name: [*row["prompt"], *row[name]] for name in ("chosen", "rejected")}
+    if form.endswith("preference"):
+        own = {name: [*row["prompt"], *row[name]] for name in ("chosen", "rejected")}
+        return row if form == "preference" else own
     if form == "rejected_response":
         return {"messages": [prompt, answer], "rejected_response": row["rejected"][0]["content"]}
     if form in ("prompts", "prompt_texts"):

@@ -150,7 +150,8 @@ def _read_rank(path: Path) -> RankRecord:
 
 def _iter_calls(document: Mapping[str, Any]) -> Iterator[ModelCall]:
     for call in document["calls"]:
-        tensors = {name: value for name, value in call["tensors"].items() if isinstance(value, Tensor)}
+        names = {} if call.get("predicts_tokens", True) else {"labels": "classes"}  # which are no tokens
+        tensors = {names.get(name, name): value for name, value in call["tensors"].items() if isinstance(value, Tensor)}
         if "input_ids" not in tensors:
             continue
         hidden, pull = call.get("hidden"), call.get("pull")

@@ -138,13 +138,8 @@ class FirstStep:
 
     @property
     def labels_enter(self) -> bool:
-        """Whether labels are model inputs, and tokens: a head that classifies predicts none."""
-        return any("labels" in call.tensors for call in self.calls) and self.predicts_tokens
-
-    @property
-    def predicts_tokens(self) -> bool:
-        """Whether the model has a head over its vocabulary."""
-        return bool(self.calls[0].description.get("predicts_tokens", True)) if self.calls else True
+        """Whether labels are model inputs."""
+        return any("labels" in call.tensors for call in self.calls)
 
     def list_readings(self) -> "list[FirstStep]":
         """Return the step with each possible objective; labels that were not recorded are assumed."""
@@ -168,7 +163,7 @@ class FirstStep:
             segments = self.index.find_segments(row, borders, self.padding)
             tokens = [tuple(row[segment.start : segment.stop]) for segment in segments]
             targets = torch.zeros(len(row), dtype=torch.bool)
-            if labels is not None and labels.shape == call.input_ids.shape and self.predicts_tokens:
+            if labels is not None and labels.shape == call.input_ids.shape:
                 targets = labels[number] != IGNORED
             else:
                 for segment, own in zip(segments, tokens, strict=True):

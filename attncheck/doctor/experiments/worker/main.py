@@ -607,10 +607,9 @@ def measure_sampling(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
         trainer, config = _find_trl_class(objective, "Trainer"), _find_trl_class(objective, "Config")
         make = functools.partial(make_sampling_trainer, config, trainer, folder, tokenizer, _training_arguments)
         if trainer is not None:
-            named = {"trainer": "trl", "variant": objective}
-            yield "scorings", _answer(named, measure_scoring, make)
+            yield "scorings", _answer({"trainer": "trl", "variant": objective}, measure_scoring, make)
             with contextlib.suppress(Exception):  # a release without these settings, or other arguments
-                yield from (("twins", {**named, **item}) for item in measure_rewards(make))
+                yield from (("twins", {"trainer": "trl", "variant": objective, **it}) for it in measure_rewards(make))
             for loss in losses:
                 variant = f"{objective} loss_type={loss}" if loss else objective
                 question = {"trainer": "trl", "variant": variant}

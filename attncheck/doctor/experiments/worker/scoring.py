@@ -61,8 +61,8 @@ def measure_scoring(make: Callable[[], Any]) -> dict[str, float]:
     return {"change": max(alone for alone, _ in seen), "shifted": max(shifted for _, shifted in seen)}
 
 
-def _reward(completions: list[str], **_: object) -> list[float]:
-    return [float(len(completion)) for completion in completions]
+def _reward(completions: list[str], factor: float = 1.0, **_: object) -> list[float]:
+    return [factor * number**2 for number, _ in enumerate(completions)]
 
 
 def measure_rewards(make: Callable[..., Any]) -> Iterator[dict[str, Any]]:
@@ -72,26 +72,20 @@ def measure_rewards(make: Callable[..., Any]) -> Iterator[dict[str, Any]]:
     rewards; with it, the factor has no effect.
     """
     name, made = next(name for name in vars(make().args) if SCALING.fullmatch(name)), make()
-    values = [True, False] if isinstance(getattr(made.args, name), bool) else []
-    for options in ({}, *({name: value} for value in (*values, *list_compared(type(made), name)))):
+    for options in ({}, *({name: value} for value in list_compared(type(made), name) or (True, False))):
         norms = []
         for factor in (1.0, FACTOR):
             trainer = make(**options, learning_rate=0.0)
-            trainer.reward_funcs = [functools.partial(_reward_places, factor)]
+            trainer.reward_funcs = [functools.partial(_reward, factor=factor)]
             norms.append(float(observe(trainer, generates=True).gradients[0].norm()))
-        is_linear = str(getattr(trainer.args, name)).lower() in ("none", "false")
-        ratio = norms[1] / norms[0]
+        expected = FACTOR if str(getattr(trainer.args, name)) in ("none", "False") else 1.0
         yield {
             "setting": "".join(f"{name}={value}" for value in options.values()),
             "change": f"{name}, rewards times 4",
-            "ratio": ratio,
-            "part": "" if abs(ratio / (FACTOR if is_linear else 1.0) - 1) <= SCALE_TOLERANCE else "gradient",
+            "ratio": norms[1] / norms[0],
+            "part": "" if abs(norms[1] / norms[0] / expected - 1) <= SCALE_TOLERANCE else "gradient",
             "place": find_place(made, {name: 1.0}, name),
         }
-
-
-def _reward_places(factor: float, completions: list[str], **_: object) -> list[float]:
-    return [factor * number**2 for number, _ in enumerate(completions)]
 
 
 def _find_backbone(model: Any) -> Any:

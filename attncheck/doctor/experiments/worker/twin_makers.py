@@ -110,18 +110,14 @@ def make_head_trainer(
     if not set(settings) <= list_parameters(config):
         raise ValueError(f"unknown: {sorted(settings)}")
     torch.manual_seed(0)
-    tokenizer, rows = make_tokenizer(), []
-    for number, row in enumerate(write_rows(lengths)[ANSWERS]):
-        ids = tokenizer(row["completion"])["input_ids"]
-        labels = [token % 2 for token in ids] if "Token" in head else number % 2
-        rows.append({"input_ids": ids, "attention_mask": [1] * len(ids), "labels": labels})
+    tokens = [make_tokenizer()(row["completion"])["input_ids"] for row in write_rows(lengths)[ANSWERS]]
+    labels = [[token % 2 for token in row] if "Token" in head else number % 2 for number, row in enumerate(tokens)]
     collator = "DataCollatorForTokenClassification" if "Token" in head else "DataCollatorWithPadding"
-    load = getattr(transformers, f"Mistral{head}").from_pretrained
     return importlib.import_module("transformers.trainer").Trainer(
-        load(f"{folder}/{SCORER}", num_labels=2),
+        getattr(transformers, f"Mistral{head}").from_pretrained(f"{folder}/{SCORER}", num_labels=2),
         make_arguments(config, folder, per_device, steps, learning_rate=0.0, **settings),
-        getattr(transformers, collator)(tokenizer),
-        rows,
+        getattr(transformers, collator)(make_tokenizer()),
+        [{"input_ids": row, "labels": label} for row, label in zip(tokens, labels)],
     )
 
 

@@ -85,7 +85,6 @@ def write_rows(lengths: Any, settings: Mapping[str, Any] | None = None) -> list[
 
     Settings that are columns are added to each row.
     """
-    columns = [name for name, value in (settings or {}).items() if value == COLUMN]
     answers = [
         [" ".join(f"w{8 + (11 * lengths.index(pair) + 29 * side + step) % 50}" for step in range(length))
          for side, length in enumerate(pair)]
@@ -100,7 +99,8 @@ def write_rows(lengths: Any, settings: Mapping[str, Any] | None = None) -> list[
         [{"messages": [{"role": role, "content": text} for role, text in zip(roles, ("w1 w2 w3", f" {pair[0]}"))]}
          for pair in answers],
     ]  # fmt: skip
-    return [[{**row, **dict.fromkeys(columns, 1.0 + number)} for number, row in enumerate(rows)] for rows in kinds]
+    columns = [name for name, value in (settings or {}).items() if value == COLUMN]
+    return [[row | dict.fromkeys(columns, 1.0 + number) for number, row in enumerate(rows)] for rows in kinds]
 
 
 # One step: what a trainer takes and gives -----------------------------------------------------------------------------
@@ -240,8 +240,7 @@ def iterate_changes(
     for change, settings in changes.items():
         if not (setting and change in (PRECOMPUTED, "gradient_checkpointing")):  # no matter of the loss
             twins[change] = {"settings": {**setting, **settings}}
-    if COLUMN in setting.values():
-        twins = {HALVES: twins[HALVES]}
+    twins = {HALVES: twins[HALVES]} if COLUMN in setting.values() else twins
     together = {name: twins[name] for name in TOGETHER[bool(setting)] if name in twins}
     merged = {key: value for options in together.values() for key, value in options.items()}
     plain = {"per_device": 4, "count": 1, "settings": setting}
@@ -263,8 +262,8 @@ def iterate_changes(
         yield SHORT, compare(short, short, (0, 1))
     odd = attempt(make, LENGTHS[:3], 3, 1, {})
     if not isinstance(odd, str):
-        is_own = any(row in zip(rows, rows[len(rows) // 2 :]) for rows in odd.batches for row in zip(rows, rows))
-        yield ODD, {"part": "a row that is its own contrast" if is_own else ""}
+        is_own = any(a == b for rows in odd.batches for a, b in zip(rows, rows[(len(rows) + 1) // 2 :]))
+        yield ODD, {"part": "a row that is its own contrast" * is_own}
     if PRECOMPUTED in changes:
         losses = [_evaluate_after_step(make, settings) for settings in ({}, changes[PRECOMPUTED])]
         if None not in losses and losses[0]:
@@ -315,9 +314,12 @@ def list_settings(trainer: Any, config: Any, fields: dict[str, Any]) -> list[dic
         and fields[name].default in (None, 0.0, 1.0) and "list" not in str(fields[name].type).lower()
     ]  # fmt: skip
     settings: list[dict[str, Any]] = [{field: value} for value in losses] if field else []
-    code = "\n".join(ast.unparse(_parse(owner)) for owner in list_owners(trainer))
-    columns = dict.fromkeys(filter(None, (name for names in COLUMNS.findall(code) for name in names)))
-    return [*settings, *({name: VALUE} for name in dict.fromkeys(own)), *({name: COLUMN} for name in columns)]
+    found = (names for owner in list_owners(trainer) for names in COLUMNS.findall(ast.unparse(_parse(owner))))
+    return [
+        *settings,
+        *({name: VALUE} for name in dict.fromkeys(own)),
+        *({name: COLUMN} for name in {max(names): 0 for names in found}),
+    ]
 
 
 def list_compared(trainer: Any, name: str) -> list[str]:

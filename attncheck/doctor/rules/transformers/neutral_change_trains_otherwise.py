@@ -89,18 +89,16 @@ def iter_reported(changed: Sequence[TwinMeasurement], job: Job | None) -> Iterat
 
     These are a setting whose default has the same change, and a short last step of two micro-batches that differ.
     """
-    by_default = {(item.trainer, item.variant, item.change) for item in changed if not item.setting}
+    by_default = {(i.trainer, i.variant, i.change) for i in changed if not i.setting and _name_change(i) != REWARDS}
     for item in changed:
-        is_set = bool(item.setting) and _name_change(item) != REWARDS
-        is_repeated = is_set and (item.trainer, item.variant, item.change) in by_default
+        is_repeated = bool(item.setting) and (item.trainer, item.variant, item.change) in by_default
         is_repeated |= item.change == SHORT_STEP and (item.trainer, item.variant, HALVES) in by_default
         if not is_repeated and (job is None or is_of_job(item, job)):
             yield item
 
 
 def _name_change(item: TwinMeasurement) -> str:
-    special = (name for name, text in ((COLUMN, item.setting), (REWARDS, item.change)) if text.endswith(name))
-    return next(special, item.change)
+    return COLUMN if item.setting.endswith(COLUMN) else REWARDS if item.change.endswith(REWARDS) else item.change
 
 
 def _describe(item: TwinMeasurement) -> str:
@@ -119,9 +117,8 @@ def _name_compared(item: TwinMeasurement) -> str:
 def _iter_evidence(item: TwinMeasurement) -> Iterator[str]:
     if item.part in ("labels", "loss", "gradient"):
         yield f"measured on the same rows: the {item.part} differs first; cosine of the gradients {item.cosine:.4f}"
-    if item.trainer == "transformers":
-        yield "measured with Mistral's class, whose forward takes **kwargs; a class without them is divided"
-    yield item.place
+    classes = ("measured with Mistral's class, whose forward takes **kwargs; a class without them is divided",)
+    yield from (*classes * (item.trainer == "transformers"), item.place)
 
 
 def is_of_job(item: TwinMeasurement, job: Job) -> bool:
