@@ -42,6 +42,8 @@ def lint(options: str, *measured: BatchMeasurement | GradientMeasurement) -> Rep
         ("--gradient_accumulation_steps 4", (BATCH, *GRADIENTS), set()),
         ("--gradient_accumulation_steps 4", (BATCH, GRADIENTS[0], GRADIENTS[2]), {SIZE}),
         ("", (BATCH, *GRADIENTS[:2]), {SIZE}),
+        ("--loss_type dft", (BATCH, *GRADIENTS), {SIZE}),
+        ("--loss_type nll", (BATCH, *GRADIENTS), set()),
         ("--use_liger_kernel true", (BATCH, *GRADIENTS), {SIZE}),
         ("--use_liger_kernel true", (BATCH, *GRADIENTS, replace(GRADIENTS[0], variant="liger")), set()),
         ("--deepspeed zero3.json", (BATCH, *GRADIENTS), {SIZE}),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,11 +18,13 @@ from attncheck.core.experiments import HALVES
 from attncheck.core.facts import Absent
 from attncheck.core.launch import Source
 from attncheck.core.preferences import Preference
-from attncheck.core.rehearsal import Objective
+from attncheck.core.rehearsal import DataForm, Objective
 from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.rewriting import ReadLaunch, read_launches
-from attncheck.rehearsal import cutting, run
+from attncheck.rehearsal import cutting, execution, run
 from attncheck.rehearsal.watcher.stand_ins import leave_kernels
+from attncheck.rehearsal.worker import records
+from attncheck.rehearsal.worker.materials import make_data
 from attncheck.rehearsal.worker.records import ModelCall, RankRecord
 from attncheck.rehearsal.worker.twins import compare, compare_steps
 from attncheck.workers.execution import ExecutionTarget
@@ -176,3 +181,32 @@ def test_ligers_losses_need_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_losses_that_couple_rows_as_documented(objective: Objective, couples: bool) -> None:
     assert objective.couples_rows == couples
+
+
+def test_a_classifiers_labels_are_no_tokens(tmp_path: Path) -> None:
+    ids = torch.tensor([[1, 2, 3]])
+    call = {"after_losses": 0, "tensors": {"input_ids": ids, "labels": ids % 2}, "options": {}}
+    calls = [{**call, "predicts_tokens": False}, call]
+    names = [set(read.tensors) for read in records._iter_calls({"rank": 0, "calls": calls})]
+    assert names == [{"input_ids", "classes"}, {"input_ids", "labels"}]
+
+
+@pytest.mark.parametrize(
+    ("form", "columns"),
+    [("preference", {"prompt", "chosen", "rejected"}), ("implicit_preference", {"chosen", "rejected"})],
+)
+def test_a_reward_models_rows_have_the_prompt_inside(form: DataForm, columns: set[str]) -> None:
+    _, rows = make_data(4, 0, form)
+    assert {*rows[0]} == columns
+    assert len(rows[0]["chosen"]) == len(rows[0]["rejected"]) == 4 - len(columns)
+
+
+def test_what_is_drawn_before_a_seed_is_the_same_in_each_run(tmp_path: Path) -> None:
+    execution._lay_folders(str(tmp_path))
+    command = [sys.executable, "-c", "import torch; print(torch.initial_seed())"]
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path / "entry"), "ATTNCHECK_WATCH": str(tmp_path / "job" / "watch")}
+    runs = [
+        subprocess.run(command, env={**environ, **more}, capture_output=True, text=True, check=True).stdout
+        for more in ({}, {}, {"RANK": "1"}, {"ATTNCHECK_SEED": "1"})
+    ]
+    assert runs[0] == runs[1] and runs[0] not in runs[2:]

@@ -11,6 +11,9 @@ import transformers
 from attncheck.doctor.target import forget_packages
 from attncheck.lint import run
 from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.programs.made_trainers import find_made
+from attncheck.lint.programs.modules import SourceTree
+from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.sources import read_source
 from tests import snapshots as s
 from tests.lint.launches import read_model
@@ -145,3 +148,23 @@ def test_the_installed_trainer_does_what_the_constraints_say() -> None:
     text = " ".join(inspect.getsource(transformers.Trainer.training_step).split())
     assert "self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)" in text
     assert "self.model_accepts_loss_kwargs" in text and "loss / self.current_gradient_accumulation_steps" in text
+
+
+@pytest.mark.parametrize(
+    ("loads", "head"),
+    [
+        ("AutoModelForTokenClassification.from_pretrained('m')", "ForTokenClassification"),
+        ("AutoModelForCausalLM.from_pretrained('m')", "ForCausalLM"),
+        ("AutoModel.from_pretrained('m')", ""),
+        ("make()", ""),
+    ],
+)
+def test_the_head_of_a_programs_model(loads: str, head: str, tmp_path: Path) -> None:
+    program = f"from transformers import *\nmodel = {loads}\nTrainer(model=model).train()\n"
+    write_tree(
+        tmp_path,
+        {"train.py": program.replace("*", "AutoModel, AutoModelForCausalLM, AutoModelForTokenClassification, Trainer")},
+    )
+    tree = SourceTree((tmp_path,), tmp_path)
+    module = find_entry(Entry(str(tmp_path / "train.py")), tree)
+    assert module is not None and find_made(tree, [module])[1].head == head
