@@ -314,11 +314,11 @@ def list_settings(trainer: Any, config: Any, fields: dict[str, Any]) -> list[dic
         and fields[name].default in (None, 0.0, 1.0) and "list" not in str(fields[name].type).lower()
     ]  # fmt: skip
     settings: list[dict[str, Any]] = [{field: value} for value in losses] if field else []
-    found = (names for owner in list_owners(trainer) for names in COLUMNS.findall(ast.unparse(_parse(owner))))
+    matches = (names for owner in list_owners(trainer) for names in COLUMNS.findall(ast.unparse(_parse(owner))))
     return [
         *settings,
         *({name: VALUE} for name in dict.fromkeys(own)),
-        *({name: COLUMN} for name in {max(names): 0 for names in found}),
+        *({name: COLUMN} for name in {max(names): 0 for names in matches}),
     ]
 
 

@@ -8,6 +8,11 @@ each of them is compared. Both halves of the rows have as many rows and tokens, 
 The attention of the model adds nothing to its results: only what the trainer computes is compared. The rows of a launch
 are reported only if it sets the loss or option and makes the change.
 
+Four relations are stated once and checked for what the classes list. A column that a trainer looks for in a batch, such
+as `margin`, changes only its own row. With an odd number of rows, no row is its own contrast. The heads of transformers
+that classify give the same gradient for each division of a batch. Rewards times 4 change nothing if the trainer divides
+them by their deviation, and otherwise give 4 times the gradient.
+
 `attncheck smoke LAUNCH` asks the launch itself: it runs again for a few steps, with one batch in place of its
 accumulated ones, with liger's loss if that was left out, or without `padding_free`, `precompute_ref_log_probs` or
 checkpointing. It runs once, if the loss is one of pairs or a policy, or if no definition has judged it; `--only twin`
@@ -27,7 +32,10 @@ with `max_length`, KTO with `desirable_weight` and liger, DPO with `ld_alpha` an
 `precompute_ref_log_probs`; TRL 0.24.0 and 0.29.1, GKD and PRM, whose losses nothing divides, twice the gradient
 (transformers 5.17.0 modeling_layers.py:301, trainer.py:2035). ms-swift 4.6.0 still divides the last step by all
 micro-batches (rlhf_trainers/dpo_trainer.py:485, rlhf_mixin.py:124). Measured neutral: TRL 1.16.0. Faults of this kind:
-modelscope/ms-swift#10072, #9925, #10084; huggingface/trl#6588, #6443, #7062, #6006.
+modelscope/ms-swift#10072, #9925, #10084; huggingface/trl#6588, #6443, #7062, #6006. Of the four relations:
+huggingface/transformers#47688 (4.56.1, 5.12.0 and 5.17.0: modeling_layers.py drops num_items_in_batch),
+modelscope/ms-swift#9927 (4.5.0; TRL 0.22.1 reward_trainer.py:262, too), hiyouga/LLaMA-Factory#7509 (0.9.2; 0.9.5 is
+right), huggingface/trl#3991 (0.22.1; 1.16.0 is right).
 """
 
 from collections.abc import Iterator, Sequence

@@ -65,7 +65,7 @@ DPO_CORRECTIONS = ({"padding_free": "false"},)
 # experimental/.
 OTHER_FORMS: Mapping[str, DataForm] = {
     **dict.fromkeys(("orpo", "cpo", "bco"), "preference"),
-    "reward": "implicit_preference",  # 0.22.1 data_utils.py:179 and reward_trainer.py:57 drop a separate prompt
+    "reward": "implicit_preference",  # 0.22.1 data_utils.py:179 and reward_trainer.py:57 lose a separate prompt
     **dict.fromkeys(("gkd", "gold", "distillation"), "messages"),
     **dict.fromkeys(("online_dpo", "xpo", "nash_md"), "prompts"),  # the answers are generated
 }
