@@ -162,8 +162,8 @@ def _read_later(folder: Path, evidence: Any) -> list[Any]:
 
         def make(kind: "torch.dtype", autocast: bool, own: RankRecord = own, weights: Any = weights) -> TruthModel:
             options = evidence.truth.temperature, evidence.truth.token_loss
-            model = truth.TruthModel(folder / "model", kind, autocast, *options, used=_name_class([own]))
-            return model.begin(own, weights, 0.0, evidence.is_guessed)
+            small = truth.TruthModel(folder / "model", kind, autocast, *options, used=_name_class([own]))
+            return small.begin(own, weights, 0.0, evidence.is_guessed)
 
         model = make(torch.float32, False)
         if not model.can_load(weights) or not _are_known(own, model):
@@ -334,9 +334,7 @@ def answer_questions(path: str, model: Any, recorder: Any) -> bool:
         own.forward = getattr(own, "_original_forward", own.forward)  # accelerate 1.15.0 accelerator.py: autocast
         return {"model": own, "memory": memories.setdefault(f"{kind} {autocast}", {})}
 
-    # the other ranks do not take part
-    alone = patch.object(torch.distributed, "is_initialized", return_value=False)
-    with torch.random.fork_rng(devices=[]), alone:
+    with torch.random.fork_rng(devices=[]), patch.object(torch.distributed, "is_initialized", lambda: False):
         objective = codec.read(Objective, message["objective"])
         evidence = read_evidence(Path(message["stage"]), watch, objective, message, supply)
         for name in ANSWERED:
