@@ -79,8 +79,7 @@ def cut_old_sft(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         if is_on(job, "data.balance_dp_token"):  # the ranks' micro-batches share a mean
             objective = UNDOCUMENTED
     return JobCut(
-        # a launch may add some: `+data.prompt_dict_keys=`
-        {k: value for k, value in sets.items() if k in keys or k.startswith("hydra.") or get_setting(job, k)},
+        {name: value for name, value in sets.items() if name in keys or name.startswith("hydra.")},
         form,
         objective,
         environ={} if materials.uses_gpu else {**WITHOUT_CUDA, **(CPU_BY_NAME if is_by_name else CPU_DEVICE)},
