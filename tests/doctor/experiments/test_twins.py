@@ -166,11 +166,14 @@ class HeadTrainer(OurTrainer):
     fault = ""
 
     def __init__(self, model: Any, args: Arguments, collator: Any, rows: list[Any]):
-        self.model, self.train_dataset, self.collate = model, rows, collator  # type: ignore[method-assign]
+        self.model, self.train_dataset, self.collator = model, rows, collator
         steps = args.gradient_accumulation_steps
         self.args = SimpleNamespace(
             max_steps=1, per_device=args.per_device_train_batch_size, gradient_accumulation_steps=steps
         )
+
+    def collate(self, rows: Any) -> Any:
+        return self.collator(rows)
 
     def compute_loss(self, model: Any, inputs: Any, *_: Any, **__: Any) -> Any:
         return model(**inputs).loss * (self.args.gradient_accumulation_steps if self.fault else 1)
