@@ -62,8 +62,8 @@ def test_the_reference_is_of_the_class_that_the_job_loads(tmp_path: Path) -> Non
     text = TruthModel(tmp_path / "model", used="transformers.models.mllama.modeling_mllama.MllamaForCausalLM")
     assert type(whole.model).__name__ == "MllamaForConditionalGeneration"
     assert type(text.model).__name__ == "MllamaForCausalLM"
-    answers = [truth.describe([3, 4, 5, 6]).log_probabilities for truth in (whole, text)]
-    assert torch.allclose(*answers, atol=1e-5)
+    first, second = (truth.describe([3, 4, 5, 6]).log_probabilities for truth in (whole, text))
+    assert torch.allclose(first, second, atol=1e-5)
 
 
 def test_without_a_processor_its_text_part_is_trained_and_that_is_reported(

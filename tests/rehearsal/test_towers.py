@@ -114,7 +114,7 @@ def test_a_framework_that_patches_a_model_only_on_a_gpu_is_named(
     """As axolotl 0.19.0 loaders/patch_manager.py: on a CPU its recurrent layers are not those of the job."""
     path = tmp_path / "patches.py"
     path.write_text('if torch.cuda.is_available():\n    if model_type == "qwen3_5":\n        patch()\n')
-    monkeypatch.setitem(sys.modules, "framework.patches", SimpleNamespace(__file__=str(path)))  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False)))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "framework.patches", SimpleNamespace(__file__=str(path)))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False)))
     kinds = ("qwen3_5", "qwen3_5_text", "llama")
     assert list(map(describe.find_gpu_patches.__wrapped__, kinds)) == [str(path), str(path), ""]

@@ -112,9 +112,9 @@ def check_text_class(folder: Path) -> None:
     """Raise `Unbuildable` if the text class does not load the weights of the other class, as qwen3_5's does."""
     import transformers
 
-    load = transformers.AutoModelForCausalLM.from_pretrained
-    _, found = load(folder, local_files_only=True, output_loading_info=True)
-    if found["missing_keys"] or found["mismatched_keys"]:
+    load: Any = transformers.AutoModelForCausalLM.from_pretrained
+    _, loading = load(folder, local_files_only=True, output_loading_info=True)
+    if loading["missing_keys"] or loading["mismatched_keys"]:
         raise build.Unbuildable("its text class does not load the weights of the other class")
 
 
