@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from attncheck.core.io.errors import AttncheckError
+from attncheck.core.io.files import read_text
 from attncheck.core.launch import COMMAND, Launch
 from attncheck.lint.programs.modules import SourceModule, SourceTree, locate_module
 from attncheck.lint.programs.program import Entry, find_entry
@@ -25,6 +26,7 @@ WORDS = re.compile(r"[_-]")
 DISTINCT_WORDS = 3  # "train_online_dpo.py"
 REPOSITORY_MARKS = (".git", ".hg")
 SOURCE_FOLDERS = ("", "src")
+EXTENDS_PATH = re.compile(r"\bsys\.path\.(?:append|insert|extend)\(")
 CONFIG_PATH = re.compile(r"\bconfig_path\s*=\s*[\"']([^\"'\n]+)[\"']")
 
 
@@ -65,7 +67,9 @@ def _find_place(
             if written is not None or os.path.isfile(script_path):
                 script = Path(script_path)
                 ancestors = tuple(folder for folder in script.parents if folder == base or base in folder.parents)
-                folders = (script.parent, *python_path, base, *ancestors, base / "src", *site_folders)
+                text = read_text(script) if written is None else written
+                above = folders_above(script.parent) if EXTENDS_PATH.search(text) else ()  # sys.path.append("..")
+                folders = (script.parent, *python_path, base, *ancestors, base / "src", *above, *site_folders)
                 return Entry(str(script), text=written or ""), tuple(dict.fromkeys(folders)), base
             continue
         places = (folder / source for folder in start_folders for source in SOURCE_FOLDERS)

@@ -84,6 +84,17 @@ OTHER = "def get_strategy(args):\n    return Strategy(args)\n"
             f"torchrun train.py {OPTIONS}",
             "transformers trainer with its own loss",
         ),
+        (
+            {
+                "script/rm/rm.py": 'import sys\nsys.path.append("..")\nfrom utils.trainer import Mine\n'
+                + TRAINER
+                + HF_PARSER
+                + "Mine()",
+                "script/utils/trainer.py": f"from transformers import Trainer\n{OWN_LOSS}",
+            },
+            f"cd script/rm && torchrun rm.py {OPTIONS}",
+            "transformers trainer with its own loss",
+        ),
         ({"train.py": TRL_MAIN.format("SFT")}, f"accelerate launch train.py {OPTIONS} --packing", "trl sft"),
         ({"train.py": TWO_TRAINERS}, f"accelerate launch train.py {OPTIONS} --objective GRPO_BNPO", "trl grpo"),
         ({"train.py": TWO_TRAINERS}, f"accelerate launch train.py {OPTIONS} --objective sft_then_grpo", ""),
