@@ -67,6 +67,7 @@ LINE_FILES = ("environment.yml", "environment.yaml", "Dockerfile", "docker/Docke
 LOCKED = re.compile(r'^\[\[package\]\]\r?\nname = "([\w.-]+)"\r?\nversion = "([\w.+]+)"\r?$', re.MULTILINE)
 LOCK_FILES = ("uv.lock", "poetry.lock", "pdm.lock")
 CONDA_NAMES = {"pytorch": "torch"}
+CONDA_LIST = re.compile(r"^dependencies:[ \t]*\r?$", re.MULTILINE)  # "env.yml", "swift.yml": a conda environment
 OTHER_LISTS = "requirements[-_]*.txt"  # for one purpose each: only what all of them state alike counts
 LISTS = ("pylock.toml", "uv.lock", "requirements.txt", "pyproject.toml")
 
@@ -222,6 +223,11 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
     for name in LISTS:
         yield from _read_list(folder, name) if (folder / name).is_file() else ()
     others = [row for path in sorted(folder.glob(OTHER_LISTS)) for row in _read_list(folder, path.name)]
+    conda_files = [path.name for path in sorted(folder.glob("*.y*ml"))[:MAX_INSTALLING_FILES]]
+    conda_files = [
+        name for name in conda_files if name not in LINE_FILES and CONDA_LIST.search(read_text(folder / name))
+    ]
+    others += [row for name in conda_files for row in _read_lines(folder, name)]
     yield from (row for row in others if len({other[1:3] for other in others if other[0] == row[0]}) == 1)
     for file in LOCK_FILES:  # also what only extras take, if it has one version
         locked = LOCKED.findall(read_text(folder / file))
@@ -236,10 +242,14 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
             pin = find_pin(SpecifierSet(match[2]))
             yield canonical_name(match[1]), pin, "" if pin else match[2].strip(), "setup.py"
     for file in LINE_FILES:
-        for match in LINE_PIN.finditer(COMMENT_LINE.sub("", read_text(folder / file))):
-            if _is_version(match[2]):
-                name = canonical_name(match[1])
-                yield CONDA_NAMES.get(name, name), match[2], "", file
+        yield from _read_lines(folder, file)
+
+
+def _read_lines(folder: Path, file: str) -> Iterator[tuple[str, str, str, str]]:
+    for match in LINE_PIN.finditer(COMMENT_LINE.sub("", read_text(folder / file))):
+        if _is_version(match[2]):
+            name = canonical_name(match[1])
+            yield CONDA_NAMES.get(name, name), match[2], "", file
 
 
 def _read_list(folder: Path, name: str) -> Iterator[tuple[str, str, str, str]]:

@@ -55,6 +55,9 @@ def lint_tree(folder: Path, target: str) -> Report:
         ({"scripts/requirements.txt": "trl==0.9.6", "requirements.txt": "trl==1.0.0"}, "trl", "0.9.6"),
         ({"verl/version/version": "main"}, "verl", ""),
         ({"environment.yaml": "dependencies:\n  - pip:\n    - transformers==4.48.0\n"}, "transformers", "4.48.0"),
+        ({"swift.yml": "name: swift\ndependencies:\n  - pip:\n      - ms-swift==3.5.1\n"}, "ms-swift", "3.5.1"),
+        ({f"{name}.yml": f"dependencies:\n  - transformers==4.5{name}.0\n" for name in "12"}, "transformers", ""),
+        ({"config.yml": "packages:\n  - ms-swift==3.5.1\n"}, "ms-swift", ""),  # no conda environment
         ({"environment.yml": "dependencies:\n  - pytorch=2.5.1=py3.11_cuda\n"}, "torch", "2.5.1"),
         ({"Dockerfile": "RUN pip install 'trl[peft]==0.14.0' \\\n  vllm==0.7.2\n"}, "vllm", "0.7.2"),
         ({"Dockerfile": "RUN pip install trl>=0.14.0\nENV A=1.0\n"}, "trl", ""),
