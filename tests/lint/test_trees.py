@@ -82,6 +82,34 @@ DATACLASSES = {
     "sequence_parallel_size: 8\n{}\n",
     "run.sh": "llamafactory-cli train train.yaml\n",
 }
+RUN_EXP = {  # `run_exp` parses the words twice: for Ray's options, and with `get_train_args`
+    **DATACLASSES,
+    "src/train.py": "from llamafactory.train.tuner import run_exp\nrun_exp()\n",
+    "src/llamafactory/train/__init__.py": "",
+    "src/llamafactory/train/tuner.py": """
+        from ..hparams.parser import get_ray_args, get_train_args
+
+        def run_exp(args=None):
+            get_ray_args(args)
+            get_train_args(args)
+        """,
+    "src/llamafactory/hparams/parser.py": DATACLASSES["src/llamafactory/hparams/parser.py"]
+    + """
+        from .own import RayArguments
+
+        def get_ray_args(args=None):
+            parser = HfArgumentParser(RayArguments)
+            return parser.parse_args_into_dataclasses(return_remaining_strings=True)
+        """,
+    "src/llamafactory/hparams/own.py": DATACLASSES["src/llamafactory/hparams/own.py"]
+    + """
+        @dataclass
+        class RayArguments:
+            ray_run_name: str = ""
+        """,
+    "run.sh": "torchrun src/train.py --model_name_or_path m --stage sft --dataset d --finetuning_type full "
+    "--template qwen --sequence_parallel_size 8 {}\n",
+}
 HYDRA = {
     "verl/__init__.py": "",
     "verl/trainer/__init__.py": "",
@@ -128,7 +156,9 @@ def lint(script: Path, version: str = "") -> tuple[list[Finding], Report]:
     return [finding for finding in report.findings if finding.code == "ATN440"], report
 
 
-@pytest.mark.parametrize("tree", [ARGPARSE, DATACLASSES, HYDRA], ids=["argparse", "dataclasses", "hydra"])
+@pytest.mark.parametrize(
+    "tree", [ARGPARSE, DATACLASSES, RUN_EXP, HYDRA], ids=["argparse", "dataclasses", "run_exp", "hydra"]
+)
 def test_what_the_fork_takes_is_known(tmp_path: Path, tree: dict[str, str]) -> None:
     findings, report = lint(write_tree(tmp_path, tree))
     [launch] = launches_of(report)
@@ -142,6 +172,7 @@ def test_what_the_fork_takes_is_known(tmp_path: Path, tree: dict[str, str]) -> N
         (ARGPARSE, "--los_beta 1", "openrlhf/cli/train_sft.py"),
         (ARGPARSE, "--max_epochs 1", "openrlhf/cli/train_sft.py"),  # of every release, but not of this fork
         (DATACLASSES, "sequence_parallel: 8", "src/llamafactory/hparams/parser.py"),
+        (RUN_EXP, "--disable_sdpa", "src/llamafactory/hparams/parser.py"),
         (HYDRA, "data.own_kay=4", "verl/trainer/main_ppo.py"),
         (HYDRA, "algorithm.adv_estimator=grpo", "verl/trainer/main_ppo.py"),
     ],

@@ -32,14 +32,14 @@ class ProgramReader:
     ) -> Program | None:
         """Return the names that the program of a launch takes; None if its source is not found.
 
-        `entries` are the parsers of the framework's own command ("pkg.mod:name"); `version` is the release in which the
-        launch is read, and `is_known` whether it is the one that will run.
+        `entries` are the parsers of the framework's own command ("pkg.mod:name"), which decide; `version` is the
+        release in which the launch is read, and `is_known` whether it is the one that will run.
         """
         if launch.starts_written_script:
             return None
         name = launch.words[0].text if launch.words else ""
-        targets = [Entry(name)] if "." in name else []
-        targets += [Entry(*text.split(":")) for text in entries]
+        targets = [Entry(*text.split(":")) for text in entries]
+        targets += [Entry(name)] if "." in name else []
         is_other = self.versions.get(distribution, version) != version
         closed = self.closed | ({_module_of(distribution)} if is_other else set())
         config = read_config_options(launch.words)

@@ -40,7 +40,10 @@ def test_recognised() -> None:
     assert FRAMEWORK.trainer(parse_launch(YAML_HEAD, name="a.yaml")) == "sft"
     assert FRAMEWORK.trainer(parse_launch("llamafactory-cli train x.yaml stage=dpo")) == "dpo"
     assert FRAMEWORK.trainer(parse_launch("torchrun src/train.py --stage pt --do_train")) == "pt"
-    for other in ("llamafactory-cli chat x.yaml", "python train.py --output_dir o --stage_3 4"):
+    own = "torchrun src/train.py --stage sft --template t --bf16 --optim adamw_torch --learning_rate 1e-4"
+    assert FRAMEWORK.trainer(parse_launch(f"{own} --hop 1")) == "sft", "a fork's option"
+    foreign = f"{own} --hop 1 --kge_model_path k --num_query_tokens 4"  # vaijsc/keallm
+    for other in ("llamafactory-cli chat x.yaml", "python train.py --output_dir o --stage_3 4", foreign):
         assert not FRAMEWORK.trainer(parse_launch(other))
     assert not FRAMEWORK.trainer(parse_launch("base_model: a/b\nflash_attn: fa2\ntemplate: x\n", name="a.yaml"))
 

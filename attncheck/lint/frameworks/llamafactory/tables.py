@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from attncheck.lint.fields import Launch, ParserOptions, build_parser_options, training_arguments
+from attncheck.lint.programs.passed_options import list_names
 
 DATACLASSES = ("ModelArguments", "DataArguments", "TrainingArguments", "FinetuningArguments", "GeneratingArguments")
 TRAINER_DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
@@ -71,8 +72,13 @@ DATASET_KEYS_PROOF = "llamafactory data/parser.py: it is a key of dataset_info.j
 
 
 def list_entries(launch: Launch) -> tuple[str, ...]:
-    """Return the parsers of `llamafactory-cli train`, and of its configuration file alone (0.9.5 cli.py)."""
-    is_own = is_cli_command(launch) or not launch.words
+    """Return the parsers of `llamafactory-cli train`, of its configuration file alone (0.9.5 cli.py), and of a script.
+
+    `run_exp` reads the words twice: for Ray's options, which lets others pass, and with `get_train_args`, which refuses
+    unknown ones (0.9.5 train/tuner.py:139-149, hparams/parser.py:102-115).
+    """
+    runs = any(name.endswith(".run_exp") for name in launch.trainers or ())
+    is_own = is_cli_command(launch) or not launch.words or runs
     return ("llamafactory.hparams.parser:get_train_args", "llmtuner.hparams.parser:get_train_args") if is_own else ()
 
 
@@ -88,7 +94,9 @@ def is_own_launch(launch: Launch) -> bool:
         return True
     if keys & FOREIGN_FIELDS:
         return False
-    if launch.words:
-        return launch.words[0].text.rsplit("/", 1)[-1] in SCRIPTS and bool(keys & OWN_FIELDS)
+    if launch.words:  # a script that is not here: most options that transformers does not have are LLaMA-Factory's
+        known = load_parser_options(*max(CONTEMPORARY_TRANSFORMERS.items())).any_release
+        foreign = list_names(launch.words) - known.keys()
+        return launch.words[0].text.rsplit("/", 1)[-1] in SCRIPTS and len(keys & OWN_FIELDS) > len(foreign)
     is_merge = "export_dir" in keys and "do_train" not in keys  # a configuration of `llamafactory-cli export`
     return "model_name_or_path" in keys and len(keys & OWN_FIELDS) > 1 and not is_merge
