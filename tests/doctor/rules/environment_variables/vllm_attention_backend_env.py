@@ -7,6 +7,7 @@ WITH_VARIABLE = s.with_env(s.h200(), VLLM_ATTENTION_BACKEND="FLASH_ATTN")
 FIRES = {
     "0.15.0": s.with_package(WITH_VARIABLE, "vllm", "0.15.0"),
     "0.26.0": s.with_package(WITH_VARIABLE, "vllm", "0.26.0"),
+    "removed": s.with_package(s.with_env(s.h200(), VLLM_ATTENTION_BACKEND="XFORMERS"), "vllm", "0.26.0"),
 }
 SILENT = {
     "the recorded machine": s.h200(),
@@ -19,4 +20,4 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Return whether the finding's text holds what to write instead."""
-    return "--attention-backend FLASH_ATTN" in finding
+    return ("--attention-backend" in finding) != ("XFORMERS" in finding)
