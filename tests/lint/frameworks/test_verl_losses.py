@@ -77,3 +77,12 @@ def test_masks_were_shifted_twice_or_not_at_all(text: str, version: str, message
     moved = [problem for problem in find_problems(text, version) if "loss mask is off" in problem.message]
     assert [message in problem.message for problem in moved] == ([True] if message else [])
     assert all(problem.consequence == "wrong" and not problem.mild for problem in moved)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "version", "count"),
+    [("0", "0.2.0.post2", 1), ("0.0", "0.7.1", 1), ("0.6", "0.7.1", 0), ("0", "0.8.0", 0)],
+)
+def test_logits_are_divided_by_the_temperature(temperature: str, version: str, count: int) -> None:
+    problems = find_problems(f"{VALID} actor_rollout_ref.rollout.temperature={temperature}", version)
+    assert [problem.consequence for problem in problems if "temperature" in problem.message] == ["wrong"] * count

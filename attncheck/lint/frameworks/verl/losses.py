@@ -10,13 +10,26 @@ from attncheck.lint.fields import Constraint, Job, Known, SettingProblem
 from attncheck.lint.frameworks.verl import constraints
 from attncheck.lint.frameworks.verl.roles import ACTOR, LaunchConfig
 
-BALANCE, CONVERSATIONS = "data.balance_dp_token", "data.multiturn.enable"
+BALANCE, CONVERSATIONS, TEMPERATURE = (
+    "data.balance_dp_token",
+    "data.multiturn.enable",
+    "actor_rollout_ref.rollout.temperature",
+)
 
 
 def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
     """Yield the problem if the loss depends on the number of ranks or micro-batches, or the mask shifts the targets."""
     yield from _find_summed_micro_batches(config, job)
     yield from _find_moved_targets(config)
+    divided = config.find_constraint(constraints.DIVIDED_BY_TEMPERATURE) if config.has_legacy_workers else None
+    if divided and config.is_fsdp and config.values.get(TEMPERATURE) == 0:
+        yield SettingProblem(
+            "wrong",
+            f"{TEMPERATURE}=0: logits are divided by it, so log-probabilities are not finite",
+            (divided.evidence,),
+            config.values.find_location(TEMPERATURE),
+            advice="sample with a temperature above 0; validation has its own, val_kwargs.temperature",
+        )
     size = job.plan.ring_size
     if size < 2 or not (config.is_fsdp and job.plan.packed):
         return
