@@ -53,6 +53,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
     import torch
 
     from attncheck.attention.device import describe_exception
+    from attncheck.rehearsal.worker.checks.documents import ONLY_ON_GPU
     from attncheck.rehearsal.worker.own_rows import UNTOLD
 
     torch.set_num_threads(int(message.get("threads", 1)))
@@ -98,7 +99,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
         if evidence is not None and judge_result(result) in ("pass", "warn"):
             result = replace(result, notes=(*result.notes, describe_asked(evidence)))
         result = skip_what_follows(result, failed)
-        failed += [item] * (judge_result(result) == "fail" or result.reason == UNTOLD)
+        failed += [item] * (judge_result(result) == "fail" or result.reason.endswith((UNTOLD, ONLY_ON_GPU)))
         send({"item": item, "answer": codec.to_plain(result)})
 
 
