@@ -111,9 +111,13 @@ def note_loss_settings(trainer: Any) -> None:
 
 
 def _list_dropped(trainer: Any) -> set[str]:
-    """Return the columns of a training data set that no argument of the model has, so that the trainer drops them."""
+    """Return the columns of a training data set that no argument of the model has, so that the trainer drops them.
+
+    A framework whose source is in the launch's folder (`ATTNCHECK_FORK`) reads columns that its rows need not have.
+    """
     columns = getattr(trainer.train_dataset, "column_names", None)
-    if not trainer.args.remove_unused_columns or not isinstance(columns, list):
+    is_kept = "ATTNCHECK_FORK" in os.environ or not trainer.args.remove_unused_columns
+    if is_kept or not isinstance(columns, list):
         return set()
     trainer._set_signature_columns_if_needed()
     return {*columns} - {*trainer._signature_columns}
