@@ -260,9 +260,10 @@ class Recorder:
     def _watch_gradient(self, output: Any, weight: Any) -> None:
         """Keep the learned tokens of a call, which the gradient of its logits or hidden states shows.
 
-        `weight` is that of the head, None for logits.
+        `weight` is that of the head, None for logits. Only labels and the user's own rows need them.
         """
-        if os.environ.get("ATTNCHECK_LABELS") and self.calls and self.entered is not None and output.requires_grad:
+        is_needed = {"ATTNCHECK_LABELS", "ATTNCHECK_MAX_WEIGHTS"} & os.environ.keys()
+        if is_needed and self.calls and self.entered is not None and output.requires_grad:
             call = self.calls[-1]
             output.register_hook(lambda gradient: self._keep_learned(call, gradient, weight))
 

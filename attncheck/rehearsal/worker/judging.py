@@ -107,8 +107,9 @@ def _judge_labels(folder: Path, targets: Targets) -> CheckResult:
     """Return whether the labels of the user's rows are those of the turns that the launch should learn."""
     from attncheck.rehearsal.worker import labels, own_labels, records
 
-    calls = [call.tensors for record in records.read_ranks(folder / "watch") for call in record.calls]
-    rows = [{name: value.tolist() for name, value in own.items() if value.dim() == 2} for own in calls]
+    recorded = [call for record in records.read_ranks(folder / "watch") for call in record.calls]
+    calls = [{**call.tensors, "learned": call.description.get("learned")} for call in recorded]
+    rows = [{name: value.tolist() for name, value in own.items() if getattr(value, "ndim", 0) == 2} for own in calls]
     answer = labels.read_labels(folder, rows, targets, False, own_labels.OwnTurnFinder)
     if isinstance(answer, str):
         return CheckResult("labels", "skipped", answer)
