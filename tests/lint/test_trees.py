@@ -166,6 +166,12 @@ def test_what_the_fork_takes_is_known(tmp_path: Path, tree: dict[str, str]) -> N
     assert any("names were read from" in remark for remark in launch.job.remarks)
 
 
+def test_a_script_that_takes_options_before_run_exp_decides(tmp_path: Path) -> None:
+    lines = ("p = argparse.ArgumentParser()", "p.add_argument('--mine')", "_, sys.argv[1:] = p.parse_known_args()")
+    script = "\n".join(("import argparse, sys", *lines, RUN_EXP["src/train.py"]))
+    assert lint(write_tree(tmp_path, {**RUN_EXP, "src/train.py": script}, "--mine 1"))[0] == []
+
+
 @pytest.mark.parametrize(
     ("tree", "more", "place"),
     [

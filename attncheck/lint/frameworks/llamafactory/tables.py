@@ -9,7 +9,9 @@ from functools import cache
 
 from attncheck.lint.fields import Launch, ParserOptions, build_parser_options, training_arguments
 from attncheck.lint.programs.passed_options import list_names
+from attncheck.lint.programs.places import find_main
 
+TAKES_OPTIONS = re.compile(rb"arg|pars|run_exp\(\s*\w")
 DATACLASSES = ("ModelArguments", "DataArguments", "TrainingArguments", "FinetuningArguments", "GeneratingArguments")
 TRAINER_DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
 
@@ -75,10 +77,12 @@ def list_entries(launch: Launch) -> tuple[str, ...]:
     """Return the parsers of `llamafactory-cli train`, of its configuration file alone (0.9.5 cli.py), and of a script.
 
     `run_exp` reads the words twice: for Ray's options, which lets others pass, and with `get_train_args`, which refuses
-    unknown ones (0.9.5 train/tuner.py:139-149, hparams/parser.py:102-115).
+    unknown ones (0.9.5 train/tuner.py:139-149, hparams/parser.py:102-115). A script that takes options itself decides.
     """
     runs = any(name.endswith(".run_exp") for name in launch.trainers or ())
-    is_own = is_cli_command(launch) or not launch.words or runs
+    main = find_main(launch) if runs else None
+    is_plain = main is not None and not TAKES_OPTIONS.search(main[0].content)
+    is_own = is_cli_command(launch) or not launch.words or is_plain
     return ("llamafactory.hparams.parser:get_train_args", "llmtuner.hparams.parser:get_train_args") if is_own else ()
 
 
