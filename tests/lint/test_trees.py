@@ -685,7 +685,8 @@ def test_names_of_a_group_that_is_not_here_are_not_judged(tmp_path: Path, group:
     ("chosen", "message", "fix"),
     [
         ("engine=sharded", "", ""),
-        ("", "does not know 3 names of actor.*", "add engine=sharded"),
+        ("", "does not know 3 names of actor.*", "set engine=sharded"),
+        ("engine=plain", "does not know 3 names of actor.*", "set engine=sharded"),
         ("actor.engine=sharded", "does not know actor.engine; it is engine=sharded", "engine=sharded"),
     ],
 )

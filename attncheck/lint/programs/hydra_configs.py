@@ -156,7 +156,7 @@ def _find_choices(composition: Composition, file: Path, overrides: Sequence[str]
     written = {part for name in missing for part in name.split(".")[:-1]}
     choices: dict[str, str] = {}
     for group, options in composition.groups.items():
-        for option in written.intersection(options):
+        for option in filter(written.__contains__, options):
             choice = f"{group}={option}"
             other = _compose(file, composition.tree, (*overrides, choice))
             choices |= {name: choice for name in missing if _has_key(other, name)}

@@ -158,7 +158,7 @@ def _fixes(unknown: UnknownSetting) -> tuple[Fix, ...]:
     if unknown.now:
         return (Fix("use the name of this version", "setting", " ".join(unknown.now)),)
     if unknown.choice:
-        return (Fix("the configuration has it under another choice", "advice", f"add {unknown.choice}"),)
+        return (Fix("the configuration has it under another choice", "advice", f"set {unknown.choice}"),)
     if unknown.near:
         return (Fix("use the most similar name", "setting", unknown.near, "unsafe"),)
     if "Hydra refuses" not in unknown.proof or unknown.name[:1] in "+~":
