@@ -81,7 +81,13 @@ def test_masks_were_shifted_twice_or_not_at_all(text: str, version: str, message
 
 @pytest.mark.parametrize(
     ("temperature", "version", "count"),
-    [("0", "0.2.0.post2", 1), ("0.0", "0.7.1", 1), ("0.6", "0.7.1", 0), ("0", "0.8.0", 0)],
+    [
+        ("0", "0.2.0.post2", 1),
+        ("0.0", "0.7.1", 1),
+        ("0.6", "0.7.1", 0),
+        ("0", "0.8.0", 0),
+        ("0 trainer.val_only=True", "0.7.1", 0),
+    ],
 )
 def test_logits_are_divided_by_the_temperature(temperature: str, version: str, count: int) -> None:
     problems = find_problems(f"{VALID} actor_rollout_ref.rollout.temperature={temperature}", version)

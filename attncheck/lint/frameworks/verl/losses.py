@@ -19,6 +19,8 @@ BALANCE, CONVERSATIONS, TEMPERATURE = (
 
 def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
     """Yield the problem if the loss depends on the number of ranks or micro-batches, or the mask shifts the targets."""
+    if config.values.is_on("trainer.val_only"):  # it only evaluates (verl 0.9.1 trainer/ppo/ray_trainer.py:1443)
+        return
     yield from _find_summed_micro_batches(config, job)
     yield from _find_moved_targets(config)
     divided = config.find_constraint(constraints.DIVIDED_BY_TEMPERATURE) if config.has_legacy_workers else None
