@@ -223,11 +223,8 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
     for name in LISTS:
         yield from _read_list(folder, name) if (folder / name).is_file() else ()
     others = [row for path in sorted(folder.glob(OTHER_LISTS)) for row in _read_list(folder, path.name)]
-    conda_files = [path.name for path in sorted(folder.glob("*.y*ml"))[:MAX_INSTALLING_FILES]]
-    conda_files = [
-        name for name in conda_files if name not in LINE_FILES and CONDA_LIST.search(read_text(folder / name))
-    ]
-    others += [row for name in conda_files for row in _read_lines(folder, name)]
+    paths = sorted(folder.glob("*.y*ml"))[:MAX_INSTALLING_FILES]
+    others += [row for path in paths if CONDA_LIST.search(read_text(path)) for row in _read_lines(folder, path.name)]
     yield from (row for row in others if len({other[1:3] for other in others if other[0] == row[0]}) == 1)
     for file in LOCK_FILES:  # also what only extras take, if it has one version
         locked = LOCKED.findall(read_text(folder / file))

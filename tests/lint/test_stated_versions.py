@@ -57,6 +57,11 @@ def lint_tree(folder: Path, target: str) -> Report:
         ({"environment.yaml": "dependencies:\n  - pip:\n    - transformers==4.48.0\n"}, "transformers", "4.48.0"),
         ({"swift.yml": "name: swift\ndependencies:\n  - pip:\n      - ms-swift==3.5.1\n"}, "ms-swift", "3.5.1"),
         ({f"{name}.yml": f"dependencies:\n  - transformers==4.5{name}.0\n" for name in "12"}, "transformers", ""),
+        (
+            {f"{name}.yml": f"dependencies:\n  - trl==1.{len(name)}.0\n" for name in ("env_eval", "environment")},
+            "trl",
+            "1.11.0",
+        ),
         ({"config.yml": "packages:\n  - ms-swift==3.5.1\n"}, "ms-swift", ""),  # no conda environment
         ({"environment.yml": "dependencies:\n  - pytorch=2.5.1=py3.11_cuda\n"}, "torch", "2.5.1"),
         ({"Dockerfile": "RUN pip install 'trl[peft]==0.14.0' \\\n  vllm==0.7.2\n"}, "vllm", "0.7.2"),
