@@ -304,6 +304,7 @@ def test_an_option_that_the_script_changes_is_not_followed(tmp_path: Path, monke
 
 
 HELPER = """
+from peft import PeftModel
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 helper = AutoModelForCausalLM.from_pretrained("h", torch_dtype="float16", attn_implementation="eager")
 trainer = Trainer(model={model}, args=TrainingArguments(output_dir="o"))
@@ -311,7 +312,13 @@ trainer.train()
 """
 
 
-@pytest.mark.parametrize(("model", "expected"), [("helper", {"float16", "eager"}), ("'m'", set()), ("args.m", set())])
+ADAPTER = "PeftModel.from_pretrained(load(), 'a')"  # of an unknown model, which may be any in the script
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [("helper", {"float16", "eager"}), (ADAPTER, {"float16", "eager"}), ("'m'", set()), ("args.m", set())],
+)
 def test_a_model_that_the_trainer_does_not_get_gives_no_settings(model: str, expected: set[str]) -> None:
     entries = python.parse(Source("train.py", HELPER.format(model=model), "python")).entries
     assert {entry.value for entry in entries if entry.name in python.MODEL_ARGUMENTS.values()} == expected

@@ -121,11 +121,15 @@ class ModelTrace:
 
 
 def loads_model(node: ast.AST) -> bool:
-    """Return whether a node is a call that loads a language model: `AutoModelForCausalLM.from_pretrained(…)`."""
+    """Return whether a node is a call that loads a language model: `AutoModelForCausalLM.from_pretrained(…)`.
+
+    `PeftModel.from_pretrained(model, …)` loads an adapter.
+    """
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in LOADS:
         return False
     owner = ast.unparse(node.func.value)
-    return "model" in owner.lower() or "For" in owner
+    is_adapter = owner.rpartition(".")[2].startswith("PeftModel")
+    return ("model" in owner.lower() or "For" in owner) and not is_adapter
 
 
 def _list_parameters(node: ast.AST) -> list[str]:
