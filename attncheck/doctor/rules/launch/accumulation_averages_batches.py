@@ -50,7 +50,8 @@ def check(snapshot: Snapshot) -> Problems:
         else fix
         for fix in fixes
     )
-    advice = f"do not accumulate; or let forward take **kwargs, and divide by num_items_in_batch: {places}"
+    release = f"use transformers>={COUNTS_TOKENS}, " if is_old else ""
+    advice = f"do not accumulate; or {release}let forward take **kwargs, and divide by num_items_in_batch: {places}"
     reason = PLAIN_FORWARD.format(places) if places else "no transformers 4.46 to 4.57 fits the other pins and options"
     yield Problem(
         message=(
