@@ -77,7 +77,7 @@ class Leader:
         """Wait until every node has answered or is lost, or until `deadline`, a time.monotonic() value."""
         while time.monotonic() < deadline:
             missing = [state for state in self.states.values() if state.document is None]
-            if all(_is_lost(state) for state in missing):
+            if all(state.broke and time.monotonic() - state.broke > BROKEN_SECONDS for state in missing):
                 return
             report_progress(f"{len(self.states) - len(missing) + 1} of {self._place.nodes} nodes have answered")
             time.sleep(TICK_SECONDS)
@@ -199,10 +199,6 @@ class Leader:
                 self._close(connection)
 
 
-def _is_lost(state: NodeState) -> bool:
-    return bool(state.broke) and time.monotonic() - state.broke > BROKEN_SECONDS
-
-
 def _listen(place: NodePlace) -> socket.socket:
     """Return a socket that listens on the first free port of the launch.
 
@@ -212,7 +208,9 @@ def _listen(place: NodePlace) -> socket.socket:
     for port in place.ports:
         for host in _list_hosts(place.address):
             try:
-                return socket.create_server((host, port), family=_family_of(host), backlog=1024)
+                return socket.create_server(
+                    (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
+                )
             except OSError as error:
                 reason = error.strerror or str(error)
     ports = ", ".join(map(str, place.ports))
@@ -228,10 +226,6 @@ def _list_hosts(address: str) -> tuple[str, ...]:
             socket.inet_pton(family, address)
             return (address, "" if family == socket.AF_INET else "::")
     return ("127.0.0.1",) if address == "localhost" else ("", "::")
-
-
-def _family_of(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _raise_file_limit(files: int) -> None:

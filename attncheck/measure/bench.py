@@ -241,7 +241,10 @@ def make_report(
     """
     timings_with_rates = tuple(_with_rates(timing, rates) for timing in timings)
     parity_report = parity.make_report(snapshot, states, runs, measured_on)
-    findings = tuple(_without_script(finding) for finding in parity_report.findings)
+    findings = tuple(  # without parity's script, which is written for its own suites' cases
+        replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "advice"))
+        for finding in parity_report.findings
+    )
     recommendations = recommend_backends(
         timings_with_rates, discovery.job_setting, order_only=measured_on.device == "cpu"
     )
@@ -270,8 +273,3 @@ def _with_rates(timing: Timing, rates: DeviceRates) -> Timing:
     tflops_reached = compute_tflops(count_flops(timing.case), timing.median_ms)
     matmul_share = tflops_reached / rates.matmul_tflops if rates.matmul_tflops else 0.0
     return replace(timing, tflops=round(tflops_reached, 4), matmul_share=round(matmul_share, 5))
-
-
-def _without_script(finding: Finding) -> Finding:
-    """Return a finding of parity without the script that reproduces it, which is written for its own suites' cases."""
-    return replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "advice"))

@@ -93,7 +93,11 @@ def _make_recommendation(
         quality = "correct" if requirement == "correct" else "correct and reproducible"
         return Recommendation(passes, requirement, reason=f"no backend is {quality} here")
     best = candidates[0]
-    rivals = [other for other in candidates[1:] if other.backend != best.backend and _is_within_noise(best, other)]
+    rivals = [
+        other
+        for other in candidates[1:]
+        if other.backend != best.backend and best.ms * (1.0 + best.noise) >= other.ms * (1.0 - other.noise)
+    ]
     cost = best.ms / correct[0].ms
     if rivals:
         tied = (best, *rivals)
@@ -119,11 +123,6 @@ def _make_recommendation(
         cost=cost,
         peak_memory_bytes=best.peak_memory_bytes,
     )
-
-
-def _is_within_noise(faster: Candidate, slower: Candidate) -> bool:
-    """Return whether the times of two candidates, the first the faster, cannot be distinguished."""
-    return faster.ms * (1.0 + faster.noise) >= slower.ms * (1.0 - slower.noise)
 
 
 def _describe_lead(best: Candidate, candidates: Sequence[Candidate]) -> str:

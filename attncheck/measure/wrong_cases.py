@@ -60,7 +60,15 @@ def _fit_features(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ...]
     errors = [_list_errors(run) for run in wrong if run.scores]
     common = frozenset.intersection(*errors) if errors else frozenset()
     probes = {run.case.probe for run in wrong if not run.scores}
-    able = [run for run in right if (run.case.probe in probes if run.case.probe else common <= _list_scored(run))]
+    able = [
+        run
+        for run in right
+        if (
+            run.case.probe in probes
+            if run.case.probe
+            else common <= frozenset((score.tensor, score.mode) for score in run.scores)
+        )
+    ]
     wrong_count, shapes = len(group_by_shape(run.case for run in wrong)), group_by_shape(run.case for run in able)
     if wrong_count < MIN_WRONG or not able:
         return ()
@@ -101,7 +109,3 @@ def _fit_features(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ...]
 def _list_errors(run: Run) -> frozenset[tuple[str, str]]:
     scores = (score for score in run.scores if budget_ratio(run.case, score, run.class_factor) > 1.0)
     return frozenset((score.tensor, score.mode) for score in scores)
-
-
-def _list_scored(run: Run) -> frozenset[tuple[str, str]]:
-    return frozenset((score.tensor, score.mode) for score in run.scores)

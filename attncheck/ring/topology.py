@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attncheck.core.results.collectives import RankFacts, Route
-from attncheck.core.snapshot import Device, Known, Link, Snapshot, value_or
+from attncheck.core.snapshot import Known, Link, Snapshot, value_or
 from attncheck.doctor.probes.payload import privacy
 
 Capability = tuple[int, int]
@@ -104,12 +104,10 @@ def _find_route(first: RankFacts, second: RankFacts, snapshot: Snapshot) -> Rout
     if link.peer_access == Known(False):
         return Route(first.rank, second.rank, "host")  # another rule reports that
     gpus = [device for device in snapshot.visible_devices() if device.index in (link.first, link.second)]
-    rate = min((_one_way_rate(link, device) for device in gpus), default=0.0)
+    rate = min(
+        (one_way_gb_per_s(link.kind, value_or(device.compute_capability, (0, 0))) for device in gpus), default=0.0
+    )
     return Route(first.rank, second.rank, link.kind, rate)
-
-
-def _one_way_rate(link: Link, device: Device) -> float:
-    return one_way_gb_per_s(link.kind, value_or(device.compute_capability, (0, 0)))
 
 
 def _find_link(gpus: set[int], snapshot: Snapshot) -> Link | None:

@@ -131,7 +131,9 @@ def run_faults(
     by_fault = {fault.name: outcomes[task.name] for task in tasks for fault in task.faults}
     missing |= {fault.name: "not reached: interrupted" for fault in possible if fault.name not in by_fault}
     results = [
-        _skip_fault(fault, reason) if (reason := missing[fault.name]) else _judge_fault(fault, by_fault[fault.name])
+        _make_result(fault, "skipped", 0.0, reason)
+        if (reason := missing[fault.name])
+        else _judge_fault(fault, by_fault[fault.name])
         for fault in selected
     ]
     known = (*faults.load()[0], *selected)
@@ -253,10 +255,6 @@ def _has_slot(heavy: bool, active: Sequence[Task], cores: int) -> bool:
     if heavy:
         return active_heavy < heavy_slots
     return len(active) - active_heavy < max(1, cores - 2 * active_heavy)
-
-
-def _skip_fault(fault: Fault, reason: str) -> FaultResult:
-    return _make_result(fault, "skipped", 0.0, reason)
 
 
 def _make_result(fault: Fault, status: Status, seconds: float, because: str) -> FaultResult:

@@ -433,7 +433,8 @@ class _RankGroup:
     def _ended_ranks(self) -> list[int]:
         """Return the ranks of this host whose process has ended, as far as /proc shows."""
         states = [_read_json(path) for path in sorted(self.folder.glob("rank-*.json"))]
-        return [int(state["rank"]) for state in states if state and _has_ended(int(state["pid"]))]
+        # a zombie that is not yet reaped counts as ended
+        return [int(state["rank"]) for state in states if state and read_process_state(int(state["pid"])) in "ZX"]
 
     def _last_stderr_line(self, rank: int) -> str:
         """Return a rank's last line on standard error."""
@@ -443,11 +444,6 @@ class _RankGroup:
         with paths[-1].open("rb") as stream:
             stream.seek(max(0, paths[-1].stat().st_size - STDERR_TAIL))
             return _last_line(stream.read().decode("utf-8", "replace"))
-
-
-def _has_ended(pid: int) -> bool:
-    """Return whether a process has ended; a zombie that is not yet reaped counts as ended."""
-    return read_process_state(pid) in "ZX"
 
 
 def _read_json(path: Path) -> dict[str, Any]:

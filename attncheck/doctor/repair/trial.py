@@ -29,13 +29,12 @@ def list_trial_requirements(section: RepairSection, snapshot: Snapshot | None = 
         if "--index-url" not in step.command
         for text in step.installs
         if ("://" in text or not parse_requirement(text)[0].startswith(NEVER_INSTALLED))
-        and (_is_pinned(text) or (snapshot is not None and not snapshot.lists(parse_requirement(text)[0] or "torch")))
+        and (
+            parse_fix_requirements(Fix("", "command", shlex.join(["pip", "install", text])))
+            or (snapshot is not None and not snapshot.lists(parse_requirement(text)[0] or "torch"))
+        )
     ]
     return tuple(dict.fromkeys(requirements))
-
-
-def _is_pinned(text: str) -> bool:
-    return bool(parse_fix_requirements(Fix("", "command", shlex.join(["pip", "install", text]))))
 
 
 def resolve_repair(report: Report, python: str | None, report_progress: Progress) -> Report:

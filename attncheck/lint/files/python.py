@@ -35,10 +35,6 @@ DEVICE_WORDS = ("device_map", "CUDA_VISIBLE_DEVICES", "n_gpu", "no_cuda", "use_c
 DEVICES = re.compile(r"device_map|CUDA_VISIBLE_DEVICES|\b_?n_gpu\b|\bno_cuda\b|\buse_cpu\b")
 
 
-def _is_language_model(name: str) -> bool:
-    return name.endswith(MODEL_SUFFIXES) or name.rpartition(".")[2] in MODEL_CLASSES
-
-
 def names_devices(text: str) -> bool:
     """Return whether a program names its process's devices, so that the use of nn.DataParallel is unknown."""
     return any(word in text for word in DEVICE_WORDS) and DEVICES.search(text) is not None
@@ -148,7 +144,11 @@ class Script:
             for (name, call) in owners
             if isinstance(call.func, ast.Attribute)
             and call.func.attr == "from_pretrained"
-            and (_is_language_model(name) if trained is None else call in trained)
+            and (
+                (name.endswith(MODEL_SUFFIXES) or name.rpartition(".")[2] in MODEL_CLASSES)
+                if trained is None
+                else call in trained
+            )
         ]
 
     @cached_property

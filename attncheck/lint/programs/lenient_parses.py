@@ -36,13 +36,11 @@ def _find_scope(module: SourceModule, call: ast.Call) -> ast.AST:
     """Return the innermost function that contains a call, or the module if there is none."""
     scope: ast.AST = module.body
     for node in list_nodes(module.body):  # outer functions come first
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _holds(node, call):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (
+            node.lineno <= call.lineno <= (node.end_lineno or node.lineno)
+        ):
             scope = node
     return scope
-
-
-def _holds(function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call) -> bool:
-    return function.lineno <= call.lineno <= (function.end_lineno or function.lineno)
 
 
 def _find_remaining_names(scope: ast.AST, call: ast.Call) -> Iterator[str]:

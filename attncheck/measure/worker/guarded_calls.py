@@ -55,7 +55,11 @@ def call_unchanged(call: Callable[[Inputs], T], inputs: Inputs, earlier: Outputs
         result = call(inputs)
     finally:
         masks.watchers.remove(guard)
-    changed = dict.fromkeys(name for name, x, before in guarded if not _is_unchanged(x, before))
+    changed = dict.fromkeys(
+        name
+        for name, x, before in guarded
+        if not (has_same_bits(x, before) if isinstance(before, Tensor) else digest_bits(x) == before)
+    )
     seeds = {torch.initial_seed(), *([torch.cuda.initial_seed()] if inputs.device == "cuda" else [])}
     if not inputs.case.dropout and seeds != {GUARD_SEED}:
         changed["the seed of torch's random generator"] = None
@@ -80,10 +84,6 @@ def hold_other_values(inputs: Inputs, others: Inputs) -> Iterator[None]:
 
 def _remember(x: Tensor) -> Tensor | int:
     return x.clone() if x.numel() * x.element_size() < MAX_COPIED_BYTES else digest_bits(x)
-
-
-def _is_unchanged(x: Tensor, before: Tensor | int) -> bool:
-    return has_same_bits(x, before) if isinstance(before, Tensor) else digest_bits(x) == before
 
 
 def fill_free_memory(inputs: Inputs, pattern: int) -> Tensor:

@@ -103,7 +103,10 @@ def _iter_removals(case: Case) -> Iterator[tuple[str, Change]]:
     yield f"{len(case.seqlens_q)} {noun}", lambda x: _keep_extremes(x, 2)
     yield f"several {noun}", lambda x: x if x.padded else _keep_extremes(x, 1)
     if case.layout == "packed":
-        yield "a packed layout", lambda x: replace(x, layout="dense" if _is_even(x) else "right_padded")
+        yield (
+            "a packed layout",
+            lambda x: replace(x, layout="dense" if len({*zip(x.seqlens_q, x.seqlens_k)}) == 1 else "right_padded"),
+        )
 
 
 def _make_contiguous(case: Case, index: int) -> Case:
@@ -155,10 +158,6 @@ def _drop_documents(case: Case, is_empty: Callable[[int, int], object]) -> Case:
     lengths = [(q, k) for q, k in zip(case.seqlens_q, case.seqlens_k) if not is_empty(q, k)]
     q, k = zip(*lengths) if lengths else (case.seqlens_q, case.seqlens_k)
     return replace(case, seqlens_q=q, seqlens_k=k)
-
-
-def _is_even(case: Case) -> bool:
-    return len({*zip(case.seqlens_q, case.seqlens_k)}) == 1
 
 
 def _make_even(case: Case) -> Case:

@@ -127,7 +127,8 @@ def _join_calls(calls: Sequence[ModelCall], layout: Layout, padding: int, vocabu
     tensors: dict[str, Tensor] = {}
     for name, tensor in first.tensors.items():
         parts = [call.tensors[name] for call in calls if name in call.tensors]
-        if len(parts) == len(calls) and _is_of_the_row(name, tensor, places.numel()):
+        # the document boundaries of a slice do not describe the whole row
+        if len(parts) == len(calls) and (not name.startswith("cu_seq") or int(tensor.flatten()[-1]) >= places.numel()):
             tensors[name] = _join_tensors(parts, places, -1) if _is_sliced(tensor, length) else tensor
     states = [call.hidden for call in calls if call.hidden is not None]
     is_seen = len(states) == len(calls) and all(state.shape[:-1] == first.input_ids.shape for state in states)
@@ -141,11 +142,6 @@ def _join_calls(calls: Sequence[ModelCall], layout: Layout, padding: int, vocabu
 
 def _is_sliced(tensor: Tensor, length: int) -> bool:
     return tensor.dim() > 1 and tensor.shape[-1] == length
-
-
-def _is_of_the_row(name: str, tensor: Tensor, length: int) -> bool:
-    """Return whether a tensor describes the whole row; the document boundaries of a slice do not."""
-    return not name.startswith("cu_seq") or int(tensor.flatten()[-1]) >= length
 
 
 def _join_tensors(tensors: Sequence[Tensor], places: Tensor, dim: int) -> Tensor:

@@ -277,7 +277,9 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
             repeats = itertools.groupby(row.tokens[end:limit])
             row.again += range(end + 1, end + len(list(next(repeats)[1])))
         if end is not None and row.roles[end] == "unknown":
-            closing: Role = "template" if _continues(role, following, conversation) else "end"
+            closing: Role = (
+                "template" if role == "thinking" and following is not None and following[0] == conversation else "end"
+            )
             row.roles[end] = closing if role in ANSWERS else "other_end"
         if role in ANSWERS and tokenizer.eos_token_id not in row.tokens[stop:limit]:
             _settle_ending(row, range(stop, min(limit + 1, len(row.tokens))), tokenizer.eos_token_id)
@@ -300,11 +302,6 @@ def _settle_ending(row: Row, places: Sequence[int], ending: int | None) -> None:
     for place in places:
         if row.labels[place] == ending:
             row.labels[place] = row.tokens[place] if row.roles[place] == "end" else IGNORED
-
-
-def _continues(role: Role, following: tuple[int, int, int, Role] | None, conversation: int) -> bool:
-    """Return whether the answer continues after this part, because this part was a thought."""
-    return role == "thinking" and following is not None and following[0] == conversation
 
 
 def _find_start(row: Row, place: int, limit: int, tokenizer: Any) -> int:

@@ -46,7 +46,9 @@ def _find_foreign_answers(evidence: Evidence) -> Iterator[str]:
             if min(prompt.document, answer.document) < 0 or find_pair(prompt.document) == find_pair(answer.document):
                 continue
             is_whole = prompt.offset + prompt.words == len(evidence.step.index.words[prompt.document])
-            if not is_whole and answer.offset >= _count_prompt(evidence, answer.document):
+            if not is_whole and answer.offset >= sum(
+                role != "assistant" for role in evidence.step.index.roles(answer.document)
+            ):
                 foreign.append((second, prompt))
     if foreign:
         piece, prompt = foreign[0]
@@ -56,7 +58,3 @@ def _find_foreign_answers(evidence: Evidence) -> Iterator[str]:
             f"pair {find_pair(piece.segment.document)} after the prompt of pair "
             f"{find_pair(prompt.document)}, {piece.place}"
         )
-
-
-def _count_prompt(evidence: Evidence, document: int) -> int:
-    return sum(role != "assistant" for role in evidence.step.index.roles(document))

@@ -31,10 +31,10 @@ def time_call(call: Callable[[], Any], kind: str, group: Any, seconds: float, cy
     `cycle` consecutive calls do different work: a round has a multiple of them.
     """
     _reset_peak_memory(kind)
-    allocated = _allocated_bytes(kind)
+    allocated = torch.cuda.memory_allocated() if kind == "cuda" else 0
     for _ in range(3):  # torch.jit compiles after its first calls
         call()
-    peak = _peak_bytes(kind) - allocated
+    peak = (torch.cuda.max_memory_allocated() if kind == "cuda" else 0) - allocated
     deadline = time.monotonic() + seconds
     single_ms = min(max(_time_round(call, cycle, kind, group)) for _ in range(2))
     calls_per_round = min(ROUND_MS, 1e3 * seconds / MIN_ROUNDS) / max(1e-3, single_ms)
@@ -49,7 +49,7 @@ def time_call(call: Callable[[], Any], kind: str, group: Any, seconds: float, cy
             break
         if out_of_time and len(rounds) >= 3:
             break
-    return _summarize_rounds(rounds, calls, _max_over_ranks(peak, kind, group))
+    return _summarize_rounds(rounds, calls, int(max(_all_gather_value(float(peak), kind, group))))
 
 
 def _warm_up(call: Callable[[], Any], calls: int, kind: str, group: Any, deadline: float) -> None:
@@ -109,19 +109,7 @@ def _any_rank(flag: bool, kind: str, group: Any) -> bool:
     return max(_all_gather_value(float(flag), kind, group)) > 0
 
 
-def _max_over_ranks(value: int, kind: str, group: Any) -> int:
-    return int(max(_all_gather_value(float(value), kind, group)))
-
-
 def _reset_peak_memory(kind: str) -> None:
     if kind == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-
-
-def _allocated_bytes(kind: str) -> int:
-    return torch.cuda.memory_allocated() if kind == "cuda" else 0
-
-
-def _peak_bytes(kind: str) -> int:
-    return torch.cuda.max_memory_allocated() if kind == "cuda" else 0

@@ -106,13 +106,9 @@ def _exit_when_stdin_closes(folder: str) -> None:
     while sys.stdin.buffer.read(1):
         pass
     shutil.rmtree(folder, ignore_errors=True)
-    if parent > 1 and "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() == parent and _is_launched_by_us(folder):
+    if parent > 1 and os.getppid() == parent and os.environ.get("TORCHELASTIC_RUN_ID") == Path(folder).name:
         os.kill(parent, signal.SIGKILL)
     os.killpg(os.getpgid(0), signal.SIGKILL)
-
-
-def _is_launched_by_us(folder: str) -> bool:
-    return os.environ.get("TORCHELASTIC_RUN_ID") == Path(folder).name
 
 
 def _join_group(rank: int, world_size: int, message: dict[str, Any], mailbox: Mailbox) -> RankContext:

@@ -94,7 +94,11 @@ def collect_facts(kind: str, rank: int) -> dict[str, Any]:
         "python": ".".join(map(str, sys.version_info[:3])),
         "torch": torch.__version__,
         "packages": versions,
-        "environ": {name: value for name, value in sorted(os.environ.items()) if _is_reported(name)},
+        "environ": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(REPORTED_VARIABLES) and name not in PER_HOST_VARIABLES
+        },
         "device": "CPU",
         "nccl": "",
         "driver": "",
@@ -121,7 +125,3 @@ def _pci_address(index: int) -> str:
     if not hasattr(properties, "pci_bus_id"):
         return str(getattr(properties, "uuid", ""))
     return f"{properties.pci_domain_id:08x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}"
-
-
-def _is_reported(name: str) -> bool:
-    return name.startswith(REPORTED_VARIABLES) and name not in PER_HOST_VARIABLES

@@ -98,15 +98,11 @@ def _why_not_judged(finding: Finding, here: JudgedSide, there: JudgedSide) -> st
     skip = next((skip for skip in there.report.skips if skip.code == finding.code), None)
     if skip is not None:
         return f"not judged on the other side: {skip.reason}"
-    if not _is_measured(finding):
+    if not any(rule.code == finding.code and rule.by_engine for rule in engine.all_rules()[0]):
         was_judged = finding.code in there.report.passed or any(f.code == finding.code for f in there.report.findings)
         return "" if was_judged else "not judged on the other side"
     lacking = _list_unmeasured(finding, here.side, there.side)
     return f"the other side has no {lacking}" if lacking else ""
-
-
-def _is_measured(finding: Finding) -> bool:
-    return any(rule.code == finding.code and rule.by_engine for rule in engine.all_rules()[0])
 
 
 def _list_unmeasured(finding: Finding, side: StackSide, other: StackSide) -> str:

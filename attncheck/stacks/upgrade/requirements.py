@@ -32,7 +32,10 @@ def list_broken_requirements(
             name = canonical_name(requirement.name)
             if _is_met(planned, requirement) is not False or _is_met(before, requirement) is False:
                 continue
-            if any(_names_both(finding, distribution.name, name) for finding in findings):
+            if any(
+                finding.subject.partition(" ")[0] == distribution.name and name in finding.message
+                for finding in findings
+            ):
                 continue
             subject = f"{distribution.name} {distribution.version}".strip()
             wanted = f"{name}{requirement.specifier}"
@@ -92,7 +95,3 @@ def _is_met(snapshot: Snapshot, requirement: Requirement) -> bool | None:
 def _describe(snapshot: Snapshot, name: str) -> str:
     version = snapshot.version(name)
     return str(version.value) if isinstance(version, Known) else "none"
-
-
-def _names_both(finding: Finding, requirer: str, name: str) -> bool:
-    return finding.subject.partition(" ")[0] == requirer and name in finding.message

@@ -113,7 +113,10 @@ def _join(prediction: Prediction | None, outcome: TrialOutcome | None) -> _Effec
         return _Effects()
     predicted = prediction.comparison
     breaks: list[tuple[Finding, Basis]] = [(finding, prediction.basis) for finding in predicted.breaks]
-    breaks += [(finding, "read" if _is_of_wheel(finding) else "predicted") for finding in prediction.metadata]
+    breaks += [
+        (finding, "read" if any(".whl" in line for line in finding.evidence) else "predicted")
+        for finding in prediction.metadata
+    ]
     if outcome is None or outcome.comparison is None:
         breaks += [(finding, "tried") for finding in (outcome.findings if outcome is not None else ())]
         return _Effects(prediction.basis, tuple(breaks), predicted.fixes, predicted.kept, unknown=prediction.unknown)
@@ -133,10 +136,6 @@ def _join(prediction: Prediction | None, outcome: TrialOutcome | None) -> _Effec
         open_questions = tried.not_judged
     kept += [(finding, "tried") for finding in (*tried.breaks, *outcome.findings)]
     return _Effects("tried", tuple(kept), tried.fixes, tried.kept, refuted, open_questions)
-
-
-def _is_of_wheel(finding: Finding) -> bool:
-    return any(".whl" in line for line in finding.evidence)
 
 
 def _list_packages(packages: tuple[RequestedPackage, ...], before: Snapshot) -> Iterator[ChangedPackage]:

@@ -108,11 +108,10 @@ def _list_mounts() -> list[tuple[str, list[str]]]:
     """Return every mount point with its options, the last mounted last."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         fields = [line.split(" ") for line in stream]
-    return [(_unescape(field[4]), field[5].split(",")) for field in fields]
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+    return [
+        (re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field[4]), field[5].split(","))
+        for field in fields
+    ]
 
 
 def _make_read_only(path: str, options: Sequence[str]) -> None:

@@ -121,7 +121,9 @@ def _rate_words(last: str, owner: str) -> Strength:
     if last in ("key", "keys"):
         return "strong" if _opens(owner) else "" if owner in _NOT_KEYS else "weak"
     if last == "token":
-        return "likely" if not owner else "strong" if owner in _TOKEN_OWNERS else _rate_text_token(owner)
+        return (
+            "likely" if not owner else "strong" if owner in _TOKEN_OWNERS else "" if owner in _TEXT_TOKENS else "weak"
+        )
     if last == "tokens":
         return "strong" if owner in ("api", "hf", "hub", "access", "auth") else ""
     if last in ("pass", "pw"):
@@ -134,10 +136,6 @@ def _rate_words(last: str, owner: str) -> Strength:
 def _opens(owner: str) -> bool:
     """Return whether a key with this owner is a credential; in joined words such as `awssecret` the end counts."""
     return owner in _KEY_OWNERS or any(len(name) > 2 and owner.endswith(name) for name in _KEY_OWNERS)
-
-
-def _rate_text_token(owner: str) -> Strength:
-    return "" if owner in _TEXT_TOKENS else "weak"
 
 
 def is_password_name(name: str) -> bool:

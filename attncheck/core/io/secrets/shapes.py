@@ -182,13 +182,11 @@ def _mask_userinfo(match: re.Match[str]) -> str:
     secret = password if colon else user
     if not compile_once(_VARIABLE_PARTS).sub("", secret).strip(":"):
         return match[0]
-    if not colon and (user.lower() in _PLAIN_USERS or not _is_token_user(user)):
+    if not colon and (
+        user.lower() in _PLAIN_USERS or not (len(user) >= 16 and any(character.isdigit() for character in user))
+    ):
         return match[0]
     return f"{match[1]}{MASK}@"
-
-
-def _is_token_user(user: str) -> bool:
-    return len(user) >= 16 and any(character.isdigit() for character in user)
 
 
 def _mask_query(match: re.Match[str]) -> str:

@@ -54,7 +54,7 @@ def measure_scoring(make: Callable[[], Any]) -> dict[str, float]:
     trainer = make()
     seen: list[tuple[float, float]] = []
     for model in filter(None, (trainer.model, getattr(trainer, "ref_model", None))):
-        _compare_rows(_find_backbone(model), seen)
+        _compare_rows(next(module for module in model.modules() if type(module).__name__ == "GPT2Model"), seen)
     trainer.train()
     if not seen:
         raise RuntimeError("no padded row was scored")
@@ -86,10 +86,6 @@ def measure_rewards(make: Callable[..., Any]) -> Iterator[dict[str, Any]]:
             "part": "" if abs(norms[1] / norms[0] / expected - 1) <= SCALE_TOLERANCE else "gradient",
             "place": find_place(made, {name: 1.0}, name),
         }
-
-
-def _find_backbone(model: Any) -> Any:
-    return next(module for module in model.modules() if type(module).__name__ == "GPT2Model")
 
 
 def _compare_rows(backbone: Any, seen: list[tuple[float, float]]) -> None:

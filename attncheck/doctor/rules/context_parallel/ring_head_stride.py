@@ -25,16 +25,13 @@ def check(snapshot: Snapshot) -> Problems:
     if set(divisors(model.num_heads.value)) <= set(strides) or len(strides) == 1 or is_ring_ruled_out(model):
         return
     listed = ", ".join(map(str, strides))
+    stride = "--ds.ring_attn_head_stride 1" if snapshot.lists("openrlhf") else "heads_k_stride=1"
     yield Problem(
         message=f"heads_k_stride of ring attention must divide {model.num_kv_heads.value}: {listed}",
         evidence=(f"{model.num_heads.value} query heads share {model.num_kv_heads.value} key/value heads",),
-        fixes=(Fix("a stride that always works", "setting", _format_stride_setting(snapshot)),),
+        fixes=(Fix("a stride that always works", "setting", stride),),
         subject=model.model_type,
     )
-
-
-def _format_stride_setting(snapshot: Snapshot) -> str:
-    return "--ds.ring_attn_head_stride 1" if snapshot.lists("openrlhf") else "heads_k_stride=1"
 
 
 RULE = Rule("ATN508", "note", check, needs=frozenset({"ring"}), general=True)

@@ -11,7 +11,6 @@ What to do: read the named lines. If they disable something that your job needs,
 Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
 """
 
-from attncheck.core.links import UnresolvedName
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries import links as queries
 from attncheck.doctor.queries import may_import
@@ -25,7 +24,9 @@ def check(snapshot: Snapshot) -> Problems:
     links = tuple(
         link
         for link in queries.package_links(snapshot)
-        if link.fallback_line and _concerns_attention(link) and may_import(snapshot, link.consumer)
+        if link.fallback_line
+        and (link.provider in PROVIDERS or any(word in link.target.lower() for word in WORDS))
+        and may_import(snapshot, link.consumer)
     )
     for consumer, provider, group in queries.group_by_pair(links):
         yield Problem(
@@ -37,10 +38,6 @@ def check(snapshot: Snapshot) -> Problems:
             fixes=tuple(fixes.fitting_provider(snapshot, group)),
             subject=consumer,
         )
-
-
-def _concerns_attention(link: UnresolvedName) -> bool:
-    return link.provider in PROVIDERS or any(word in link.target.lower() for word in WORDS)
 
 
 RULE = Rule("ATN133", "note", check)

@@ -38,13 +38,9 @@ def check(snapshot: Snapshot) -> Problems:
 
 def _iter_fixes(snapshot: Snapshot) -> Iterator[Fix]:
     yield Fix("name the interpreter of the training environment", "advice", "attncheck doctor --python PATH")
-    if not _is_tool_environment(snapshot):
+    # attncheck's own virtual environment, not activated, is made by pipx or `uv tool`
+    if not (snapshot.host.selection.selected_by == "own" and snapshot.host.virtual_environment):
         yield install_torch(snapshot)
-
-
-def _is_tool_environment(snapshot: Snapshot) -> bool:
-    """Return whether this is attncheck's own virtual environment, not activated, made by pipx or `uv tool`."""
-    return snapshot.host.selection.selected_by == "own" and snapshot.host.virtual_environment
 
 
 RULE = Rule("ATN100", "error", check, unless=frozenset({*TORCH_MISSING.needs, "job"}))

@@ -47,7 +47,11 @@ def check(snapshot: Snapshot) -> Problems:
 def _find_defect(snapshot: Snapshot) -> str:
     """Return why the operators cannot be loaded; "" if nothing shows that they cannot."""
     build, binary = snapshot.build("xformers"), snapshot.binary(MODULE)
-    if isinstance(build, Known) and not build.value.cuda and not _is_rocm(snapshot):
+    if (
+        isinstance(build, Known)
+        and not build.value.cuda
+        and not (isinstance(snapshot.torch, Known) and isinstance(snapshot.torch.value.hip, Known))
+    ):
         return "it was built without CUDA"
     if not isinstance(binary, Known):
         return ""
@@ -55,10 +59,6 @@ def _find_defect(snapshot: Snapshot) -> str:
         return f"its library is {binary.value.problem}"
     runtime = next((name for name in binary.value.unresolved if name.startswith("libcudart")), "")
     return f"they need {runtime}, which was not found" if runtime else ""
-
-
-def _is_rocm(snapshot: Snapshot) -> bool:
-    return isinstance(snapshot.torch, Known) and isinstance(snapshot.torch.value.hip, Known)
 
 
 def _list_fixes(snapshot: Snapshot, version: str, local: str) -> Iterator[Fix]:

@@ -18,7 +18,6 @@ from attncheck.lint.fields import (
     Known,
     Launch,
     Plan,
-    Precision,
     Snapshot,
     SourceLocation,
     changes_to_edits,
@@ -96,7 +95,7 @@ def _build_plan(options: MegatronReading, world_size: Fact[int]) -> Plan:
         attn_implementation="megatron_local" if options.is_local else "transformer_engine",
         packing="cu_seqlens" if options.is_on("sft") else "padding",
         positions="reset" if options.is_on("reset-position-ids") or options.is_on("sft") else "running",
-        precision=_resolve_precision(options),
+        precision="bf16" if options.is_on("bf16") else "fp16" if options.is_on("fp16") else "fp32",
         batch=batch,
         accumulation=_count_accumulation_steps(options, world_size, batch),
         max_length=options.get_int("seq-length") or options.get_int("encoder-seq-length") or 1024,
@@ -105,10 +104,6 @@ def _build_plan(options: MegatronReading, world_size: Fact[int]) -> Plan:
         ring_size=options.get_int("context-parallel-size", 1),
         environ=tuple(sorted(options.launch.environ.items())),
     )
-
-
-def _resolve_precision(options: MegatronReading) -> Precision:
-    return "bf16" if options.is_on("bf16") else "fp16" if options.is_on("fp16") else "fp32"
 
 
 def _count_accumulation_steps(options: MegatronReading, world_size: Fact[int], batch: int) -> int:

@@ -26,7 +26,13 @@ def run(testbed: Testbed) -> CheckResult:
 
 def judge_layers(layers: tuple[Layer, ...], requested: str, replacement: str) -> CheckResult:
     """Return whether each layer ran the requested attention; a `replacement` from the Hub also counts, "" is none."""
-    replaced = [layer for layer in layers if replacement and layer.dispatched == replacement and _may_be_flash(layer)]
+    replaced = [
+        layer
+        for layer in layers
+        if replacement
+        and layer.dispatched == replacement
+        and all("flash" in ran or "hub kernel" in ran for ran in layer.ran)  # a kernel's operators may be unknown
+    ]
     text = f"{requested} is not installed, so {replacement} from the Hub runs instead"
     return CheckResult(
         "what_ran",
@@ -48,11 +54,6 @@ def _find_replacement(requested: str) -> str:
         return ""
     fallbacks: dict[str, str] = getattr(modeling_flash_attention_utils, "FLASH_ATTN_KERNEL_FALLBACK", {})
     return fallbacks.get(requested, "")
-
-
-def _may_be_flash(layer: Layer) -> bool:
-    """Return whether only flash attention was observed; a kernel's operators may be unknown."""
-    return all("flash" in ran or "hub kernel" in ran for ran in layer.ran)
 
 
 def _find_violations(layers: Sequence[Layer], requested: str) -> Iterator[str]:

@@ -126,12 +126,9 @@ def _span_logits(model: nn.Module, row: PackedRow, spans: Sequence[Span], positi
         indices = torch.arange(length, device=positions.device)
         mask = torch.zeros(1, 1, length, length, device=positions.device)
         mask = mask.masked_fill(indices[None] > indices[:, None], torch.finfo(torch.float32).min)
-        mask_input: dict[str, Any] = {} if _has_windows(model) else {"attention_mask": mask}
+        mask_input: dict[str, Any] = (  # with sliding windows, transformers must create the masks
+            {} if isinstance(getattr(model.config, "sliding_window", None), int) else {"attention_mask": mask}
+        )
         input_ids, position_ids = row.tokens[:, start:stop], positions[None, start:stop]
         logits.append(model(input_ids=input_ids, position_ids=position_ids, use_cache=False, **mask_input).logits[0])
     return torch.cat(logits).float()
-
-
-def _has_windows(model: Any) -> bool:
-    """Return whether layers have sliding windows, so that transformers must create their masks."""
-    return isinstance(getattr(model.config, "sliding_window", None), int)
