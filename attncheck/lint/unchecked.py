@@ -17,7 +17,7 @@ from attncheck.doctor.queries.launch import describe_layout, effective_attn_impl
 
 # Settings of another loss than the trainer's default, which is measured.
 OTHER_LOSS = re.compile(
-    r"^(loss_type|pref_loss|task_type|\w+_loss_func)=(?!nll|sigmoid|causal_lm|none|$)", re.IGNORECASE
+    r"(loss_type|pref_loss|task_type|\w+_loss_func)=(?!(nll|sigmoid|causal_lm|none|)$)", re.IGNORECASE
 )
 
 
@@ -48,7 +48,7 @@ def _measured_batch(job: Job, snapshot: Snapshot) -> bool:
 
 def _measured_gradients(job: Job, snapshot: Snapshot) -> bool:
     """Return whether gradients were measured for this objective, and for the ways in which the batch is divided."""
-    is_other = any(OTHER_LOSS.search(f"{name}={item.value}") for name, item in name_settings(job).items())
+    is_other = any(OTHER_LOSS.match(f"{name}={item.value}") for name, item in name_settings(job).items())
     if is_other or job.framework not in TRAINER_FRAMEWORKS or job.plan.ring_size > 1 or job.deepspeed != Known(False):
         return False
     objective = "" if job.trainer == "sft" else job.trainer

@@ -43,6 +43,7 @@ def lint(options: str, *measured: BatchMeasurement | GradientMeasurement) -> Rep
         ("--gradient_accumulation_steps 4", (BATCH, GRADIENTS[0], GRADIENTS[2]), {SIZE}),
         ("", (BATCH, *GRADIENTS[:2]), {SIZE}),
         ("--loss_type dft", (BATCH, *GRADIENTS), {SIZE}),
+        ("--loss_type sigmoid_norm", (BATCH, *GRADIENTS), {SIZE}),
         ("--loss_type nll", (BATCH, *GRADIENTS), set()),
         ("--use_liger_kernel true", (BATCH, *GRADIENTS), {SIZE}),
         ("--use_liger_kernel true", (BATCH, *GRADIENTS, replace(GRADIENTS[0], variant="liger")), set()),
