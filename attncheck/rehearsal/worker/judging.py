@@ -108,7 +108,7 @@ def _judge_labels(folder: Path, targets: Targets) -> CheckResult:
     from attncheck.rehearsal.worker import labels, own_labels, records
 
     recorded = [call for record in records.read_ranks(folder / "watch") for call in record.calls]
-    calls = [{**call.tensors, "learned": call.description.get("learned")} for call in recorded]
+    calls: list[dict[str, Any]] = [{**call.tensors, "learned": call.description.get("learned")} for call in recorded]
     rows = [{name: value.tolist() for name, value in own.items() if getattr(value, "ndim", 0) == 2} for own in calls]
     answer = labels.read_labels(folder, rows, targets, False, own_labels.OwnTurnFinder)
     if isinstance(answer, str):
