@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -118,3 +119,39 @@ def test_a_framework_that_patches_a_model_only_on_a_gpu_is_named(
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False)))
     kinds = ("qwen3_5", "qwen3_5_text", "llama")
     assert list(map(describe.find_gpu_patches.__wrapped__, kinds)) == [str(path), str(path), ""]
+    path.write_text('if torch.cuda.is_available() and name != "":\n    patch()\n')
+    linecache.checkcache(str(path))
+    assert not describe.find_gpu_patches.__wrapped__("")
+    for content in (b"\xff\xfe\x00", None):  # no text, or deleted after its import
+        path.write_bytes(content) if content else path.unlink()
+        linecache.checkcache(str(path))
+        assert not describe.find_gpu_patches.__wrapped__("qwen3_5")
+
+
+def test_a_small_model_of_an_own_class_is_as_from_pretrained_returns_it(folder: Path) -> None:
+    import torch
+    from transformers import PretrainedConfig, PreTrainedModel
+
+    class OwnConfig(PretrainedConfig):
+        model_type = "own"
+
+        def __init__(self, n_embd: int = 2048, **options: Any) -> None:
+            self.n_embd = n_embd
+            super().__init__(**options)
+
+    class Own(PreTrainedModel):
+        config_class = OwnConfig
+
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.head = torch.nn.Linear(config.n_embd, 2)
+            self.post_init()
+
+        def forward(self, hidden: Any) -> Any:
+            return self.head(hidden)
+
+    (folder / "config.json").write_text('{"model_type": "llama", "hidden_size": 64}')
+    for options in ({}, {"dtype": "auto"}, {"torch_dtype": None}):
+        made = towers.build_own(Own, str(folder), options)
+        assert made.config.n_embd == 64 and not made.training
+    assert towers.build_own(Own, None, {"config": OwnConfig(), "state_dict": {}}) is None

@@ -207,6 +207,6 @@ def test_what_is_drawn_before_a_seed_is_the_same_in_each_run(tmp_path: Path) -> 
     environ = {**os.environ, "PYTHONPATH": str(tmp_path / "entry"), "ATTNCHECK_WATCH": str(tmp_path / "job" / "watch")}
     runs = [
         subprocess.run(command, env={**environ, **more}, capture_output=True, text=True, check=True).stdout
-        for more in ({}, {}, {"RANK": "1"}, {"ATTNCHECK_SEED": "1"})
+        for more in ({}, {"RANK": ""}, {"RANK": "1"}, {"ATTNCHECK_SEED": "1"})
     ]
     assert runs[0] == runs[1] and runs[0] not in runs[2:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import linecache
 import os
 import sys
 from typing import Any
@@ -33,14 +34,13 @@ def find_gpu_patches(model_type: str) -> str:
 
     axolotl 0.19.0 loaders/patch_manager.py: "Patches requiring CUDA" make recurrent layers separate packed documents.
     """
-    modules = [] if sys.modules["torch"].cuda.is_available() else list(sys.modules.items())
-    for name, module in modules:
-        path = getattr(module, "__file__", None) or ""
-        if "patch" in name and path.endswith(".py"):
-            with open(path, encoding="utf-8", errors="replace") as file:
-                text = file.read()
-            if "cuda.is_available()" in text and f'"{model_type.removesuffix("_text")}"' in text:
-                return path
+    if not model_type or sys.modules["torch"].cuda.is_available():
+        return ""
+    modules = [module for name, module in [*sys.modules.items()] if "patch" in name]
+    for path in (str(getattr(module, "__file__", "")) for module in modules):
+        text = "".join(linecache.getlines(path))  # "" if it cannot be read
+        if "cuda.is_available()" in text and f'"{model_type.removesuffix("_text")}"' in text:
+            return path
     return ""
 
 
@@ -87,7 +87,7 @@ def describe_prompt(tokenizer: Any) -> str | None:
 
 def describe_process() -> dict[str, Any]:
     """Return the process's rank and world size, and the packages in it that patch models."""
-    rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    rank, world_size = int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1)
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         rank, world_size = distributed.get_rank(), distributed.get_world_size()

@@ -220,7 +220,9 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
 
     allow_in_torch(torch)
     # A head without weights in the checkpoint is drawn before most trainers set a seed.
-    torch.manual_seed(int(os.environ.get("ATTNCHECK_SEED", 0)) + int(os.environ.get("RANK", 0)))
+    torch.default_generator.manual_seed(  # not a GPU's, whose own seed is the same on all ranks
+        int(os.environ.get("ATTNCHECK_SEED", 0)) + int(os.environ.get("RANK") or 0)
+    )
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         keep_on_cpu(torch)
     original_backward = torch.Tensor.backward

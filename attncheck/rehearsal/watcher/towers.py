@@ -104,7 +104,7 @@ def cut_sizes(config: Any, sizes: dict[str, int]) -> str:
 def build_own(cls: Any, name: Any, options: dict[str, Any]) -> Any:
     """Return a small new model of a script's own class, None if it takes the sizes of the small model in a folder."""
     kind = getattr(cls, "config_class", None)
-    if kind is None or kind.__base__.__module__ != CONFIGURATIONS or not is_foreign(cls.forward):
+    if kind is None or name is None or kind.__base__.__module__ != CONFIGURATIONS or not is_foreign(cls.forward):
         return None
     given, config = kind.get_config_dict(name)[0], options.get("config") or kind.from_pretrained(name)
     sizes = {key: size for key, size in OWN_SIZES.items() if key not in given}
@@ -112,7 +112,8 @@ def build_own(cls: Any, name: Any, options: dict[str, Any]) -> Any:
         return None
     note(os.environ["ATTNCHECK_WATCH"], "sizes", f"{cls.__name__} {cut}")
     kept = ("dtype", "torch_dtype", "attn_implementation")
-    return cls._from_config(config, **{key: options[key] for key in kept if key in options})
+    given = {key: options[key] for key in kept if options.get(key) not in (None, "auto")}
+    return cls._from_config(config, **given).eval()  # as `from_pretrained` returns it
 
 
 def make_adapters(peft_model: Any) -> None:
