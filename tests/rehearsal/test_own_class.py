@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from attncheck.core import codec
 from attncheck.core.rehearsal import Objective
@@ -15,6 +17,7 @@ from attncheck.core.results.smoke import judge_result
 from attncheck.rehearsal.execution import name_own_class
 from attncheck.rehearsal.watcher import towers
 from attncheck.rehearsal.worker import judging
+from attncheck.rehearsal.worker.checks import documents
 from tests.rehearsal.staging import SCRIPTS, ForkServer, judge, list_failures, make_materials
 
 SCRIPT = SCRIPTS / "own_class.py"
@@ -67,6 +70,47 @@ def test_a_class_of_the_script_is_its_own_reference(
     assert name_own_class(str(tmp_path)) == "OwnModel"
     asked = ("batch", "documents", "update", "loss", "gradients")
     assert code or {judge_result(results[name]) for name in asked} == {"pass"}, results
+
+
+def test_rows_of_a_stream_are_no_error(server: ForkServer, stages: dict[int, Path], tmp_path: Path) -> None:
+    watch = run(server, stages, tmp_path, "stream", "--accum 4")
+    results = judge(stages[0], watch, replace(OBJECTIVE, is_documented=False))
+    assert not list_failures(results)
+    assert documents.AS_STREAM in results["documents"].warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "name", "text"),
+    [
+        ("copy", "", ""),
+        ("copy leak", "", "layers.0.self_attn"),
+        ("scaled", "OwnLlama", ""),
+        ("scaled leak", "OwnLlama", "depend on the rest of their batch"),
+    ],
+)
+def test_a_copy_of_a_known_class_is_its_own_reference_if_it_computes_other_values(
+    server: ForkServer, stages: dict[int, Path], tmp_path: Path, fault: str, name: str, text: str
+) -> None:
+    watch = run(server, stages, tmp_path, fault)
+    results = judge(stages[0], watch, OBJECTIVE)
+    failures = list_failures(results)
+    assert list(failures) == (["ATN432"] if text else []) and text in failures.get("ATN432", ""), failures
+    assert name_own_class(str(tmp_path)) == name
+    assert text or judge_result(results["documents"]) == "pass"
+
+
+def test_a_process_that_computes_without_the_other_ranks_waits_for_none() -> None:
+    group = dist.distributed_c10d
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    try:
+        with judging.without_ranks():
+            assert not dist.is_initialized()
+            with pytest.raises(NotImplementedError, match="other ranks"):
+                dist.all_reduce(torch.ones(1), group=group.GroupMember.WORLD)
+        dist.all_reduce(torch.ones(1))
+        assert dist.is_initialized()
+    finally:
+        dist.destroy_process_group()
 
 
 def test_without_an_answer_nothing_is_an_error(server: ForkServer, stages: dict[int, Path], tmp_path: Path) -> None:

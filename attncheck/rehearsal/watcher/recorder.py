@@ -460,8 +460,8 @@ class Recorder:
         if not self.keeps_calls:
             self.randomness.restore()
         self._write_steps()
-        questions = os.environ.get("ATTNCHECK_JUDGING")
-        if questions and len(self.steps) == RECORDED_STEPS and describe_process()["rank"] == 0:
+        questions = os.environ.get("ATTNCHECK_JUDGING", "")
+        if os.path.exists(questions) and len(self.steps) == RECORDED_STEPS and describe_process()["rank"] == 0:
             self._answer_questions(questions)
 
     @_guarded

@@ -4,7 +4,7 @@ import copy
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -317,18 +317,17 @@ def read_evidence(
 def answer_questions(path: str, model: Any, recorder: Any) -> bool:
     """Write the answers of a job's own model to the questions about its first step, in the job's process.
 
-    Return whether it did: not if the judge can build the model, whose parameters are those of the one in the folder.
+    Return whether it did: not if the judge can build the model, whose parameters are those of the one in the folder. A
+    copy of transformers' class, which has the same names, answers only if it computes other values in isolation.
     """
     import torch
 
     from attncheck.rehearsal.worker import adapters, records, truth
 
     message, watch = json.loads(Path(path).read_text()), Path(recorder.folder)
-    own_ranks = records.read_ranks(watch)
-    weights = adapters.merge_adapters(own_ranks[0].weights, ())
-    small = truth.TruthModel(Path(message["stage"]) / "model", used=_name_class(own_ranks)).model
-    if message["full_model"] or {name for name, _ in small.named_parameters()} <= weights.keys():
+    if message["full_model"]:
         return False
+    folder, objective = Path(message["stage"]), codec.read(Objective, message["objective"])
     memories: dict[str, dict[str, Any]] = {}
 
     def supply(kind: "torch.dtype", autocast: bool) -> dict[str, Any]:
@@ -336,14 +335,38 @@ def answer_questions(path: str, model: Any, recorder: Any) -> bool:
         own.forward = getattr(own, "_original_forward", own.forward)  # accelerate 1.15.0 accelerator.py: autocast
         return {"model": own, "memory": memories.setdefault(f"{kind} {autocast}", {})}
 
-    with torch.random.fork_rng(devices=[]), patch.object(torch.distributed, "is_initialized", lambda: False):
-        objective = codec.read(Objective, message["objective"])
-        evidence = read_evidence(Path(message["stage"]), watch, objective, message, supply)
+    with torch.random.fork_rng(devices=[]), without_ranks():
+        own_ranks = records.read_ranks(watch)
+        small = truth.TruthModel(folder / "model", used=_name_class(own_ranks)).model
+        weights = adapters.merge_adapters(own_ranks[0].weights, ())
+        if {name for name, _ in small.named_parameters()} <= weights.keys():
+            evidence = read_evidence(folder, watch, objective, message)
+            piece, error, _ = max(evidence.hidden_errors, key=lambda item: item[1])
+            own = truth.TruthModel(folder / "model", **supply(torch.float32, False))
+            own.begin(own_ranks[0], own_ranks[0].weights, 0.0, False)
+            errors = truth.token_errors(own.describe(piece.tokens).hidden, evidence.describe(piece).hidden)
+            if min(error, float(errors.max())) <= evidence.hidden_limit:
+                return False
+        evidence = read_evidence(folder, watch, objective, message, supply)
         for name in ANSWERED:
             with suppress(Exception):  # the judge comes to the same question
                 importlib.import_module(f"{PACKAGE}.{name}").run(evidence)
     torch.save(memories, watch / REFERENCE)
     return True
+
+
+@contextmanager
+def without_ranks() -> Iterator[None]:
+    """Let a process compute without the other ranks, which go on: it is alone, and no collective waits for them."""
+    import torch
+    from torch.distributed import distributed_c10d
+
+    def refuse(*_: Any) -> bool:
+        raise NotImplementedError("the other ranks do not compute a reference")
+
+    alone = patch.object(torch.distributed, "is_initialized", lambda: False)
+    with alone, patch.object(distributed_c10d, "_rank_not_in_group", refuse):
+        yield
 
 
 def _load_rounded(

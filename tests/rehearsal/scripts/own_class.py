@@ -1,7 +1,9 @@
 """A training loop whose model is of a class that only this file has, with its own configuration.
 
 Documents are packed with their numbers as a mask. PLANTED_FAULT "mask" ignores it in attention, "shift" has each token
-predict the one after the next, and "gradients" halves those of the first layer.
+predict the one after the next, and "gradients" halves those of the first layer. With "stream" rows are cut from one
+stream of documents, and have no mask. With "copy" the class has the names of transformers' Llama and computes the same,
+with "scaled" its scores are larger on purpose; "leak" in their names lets documents share a row without positions.
 """
 
 # mypy: ignore-errors
@@ -15,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel
+from transformers import AutoTokenizer, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
 FAULT = os.environ.get("PLANTED_FAULT", "")
@@ -83,8 +85,24 @@ class OwnModel(PreTrainedModel):
         return CausalLMOutput(loss=loss, logits=logits)
 
 
+class OwnLlama(LlamaForCausalLM):
+    def __init__(self, config):
+        super().__init__(config)
+        for layer in self.model.layers:
+            layer.self_attn.scaling *= 2 if "scaled" in FAULT else 1
+
+    def forward(self, input_ids, attention_mask=None, position_ids=None, labels=None):
+        is_apart = position_ids is not None and "leak" not in FAULT
+        return super().forward(
+            input_ids, position_ids=position_ids if is_apart else None, labels=labels, use_cache=False
+        )
+
+
 def pack(documents, length):
     """Return rows of whole documents."""
+    if FAULT == "stream":
+        stream = [token for document in documents for token in document]
+        return [[stream[start : start + length]] for start in range(0, len(stream), length)]
     rows = [[]]
     for document in documents:
         if sum(map(len, rows[-1])) + len(document) > length:
@@ -97,6 +115,8 @@ def make_batch(row):
     tokens = torch.tensor([[token for document in row for token in document]])
     positions = torch.cat([torch.arange(len(document)) for document in row])[None]
     numbers = torch.cat([torch.full((len(document),), number + 1) for number, document in enumerate(row)])[None]
+    if FAULT == "stream":
+        return {"input_ids": tokens, "labels": tokens}
     return {
         "input_ids": tokens,
         "attention_mask": numbers,
@@ -117,7 +137,8 @@ def main():
     parser.add_argument("--bf16", action="store_true")
     options = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(options.model)
-    model = OwnModel.from_pretrained(options.model)
+    is_copy = "copy" in FAULT or "scaled" in FAULT
+    model = (OwnLlama if is_copy else OwnModel).from_pretrained(options.model)
     if options.bf16:
         model = model.to(torch.bfloat16)
     texts = [json.loads(line)["text"] for line in Path(options.data).read_text().splitlines()]

@@ -55,7 +55,7 @@ def run(evidence: Evidence) -> CheckResult:
     patches = evidence.step.calls[0].description.get("only_on_gpu", "")
     if patches and violations and violations[0].startswith(RECURRENT):
         return CheckResult("documents", "skipped", f"{patches} {ONLY_ON_GPU}", notes=tuple(notes))
-    if violations and violations[0].startswith(f"{SEES} earlier") and _is_stream(evidence):
+    if violations and violations[0].startswith((f"{SEES} earlier", OWN_CLASS)) and _is_stream(evidence):
         return CheckResult("documents", warnings=(f"{violations[0]}; {AS_STREAM}",), notes=tuple(notes))
     violations += inferred if beyond else ()
     notes = [*_tell_whole_rows(evidence), *(() if beyond else (*notes, *inferred))]  # a violation has the number
