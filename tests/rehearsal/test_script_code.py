@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils import data
 
-from attncheck.rehearsal.watcher import script_code
+from attncheck.rehearsal.watcher import batches, script_code
 from attncheck.rehearsal.watcher.modules import is_foreign
 from attncheck.rehearsal.worker.checks.batch import _tell_code
 
@@ -163,3 +164,18 @@ def test_a_loop_over_epochs_in_one_order(
         values["train"](Loader(), sampler, 2)
     assert code.get("unset", []) == line
     assert len(_tell_code(SimpleNamespace(taken=[SimpleNamespace(code=code)]))) == len(line)  # type: ignore[arg-type]
+
+
+def test_a_sampler_of_the_script_is_its_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Backwards(data.Sampler[int]):
+        def __iter__(self) -> Any:
+            return iter((2, 1, 0))
+
+    code: dict[str, list[str]] = {}
+    monkeypatch.setattr(script_code, "CODE", code)
+    kind = data.dataloader._BaseDataLoaderIter
+    for name in ("__init__", "_reset"):
+        monkeypatch.setattr(kind, name, getattr(kind, name))  # both are put back
+    batches.watch_epochs(str(tmp_path))(data.dataloader)
+    assert [int(row) for row in data.DataLoader(["0", "1", "2"], sampler=Backwards(), collate_fn="".join)] == [2, 1, 0]
+    assert ["Backwards" in text for text in code["data"]] == [True]
