@@ -177,5 +177,6 @@ def test_a_sampler_of_the_script_is_its_code(monkeypatch: pytest.MonkeyPatch, tm
     for name in ("__init__", "_reset"):
         monkeypatch.setattr(kind, name, getattr(kind, name))  # both are put back
     batches.watch_epochs(str(tmp_path))(data.dataloader)
-    assert [int(row) for row in data.DataLoader(["0", "1", "2"], sampler=Backwards(), collate_fn="".join)] == [2, 1, 0]
+    rows: Any = ["0", "1", "2"]
+    assert [int(row) for row in data.DataLoader(rows, sampler=Backwards(), collate_fn="".join)] == [2, 1, 0]
     assert ["Backwards" in text for text in code["data"]] == [True]
