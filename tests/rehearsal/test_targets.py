@@ -37,4 +37,4 @@ def test_messages_may_choose_what_is_learned(setting: str, targets: str) -> None
     materials = cutting.make_materials(read, "", 1, False, 1, True, True)
     for chooses in (False, True):
         made = {"pairs": False, "is_mixed": False, "chooses": chooses}
-        assert choose_targets(read, materials, made) == ("labelled" if chooses else targets)
+        assert choose_targets(read, materials, made) == ("chosen" if chooses else targets)

@@ -295,7 +295,7 @@ def test_a_file_of_another_machine_is_found_near_the_launch(tmp_path: Path, monk
         ),
         ("kto", "preference", "the preference loss kto with beta 0.1, the mean over answers"),
         ("kto --desirable_weight 2.0", "preference", "a mean over target tokens, as its author defines it"),
-        ("reward", "preference", "a mean over target tokens, as its author defines it"),
+        ("reward", "implicit_preference", "a mean over target tokens, as its author defines it"),
         (
             "cpo --loss_type simpo --cpo_alpha 0 --simpo_gamma 1.6",
             "preference",
