@@ -14,8 +14,8 @@ Features = tuple[str, ...]
 
 MAX_LOSSES = 3  # after this many losses, remaining items are given up if none survived or their features are unknown
 # A dead worker costs another start (some seconds), and a hung one its whole deadline. Two losses show a feature, so
-# three features may be found before a backend that dies often is given up.
-COST_OF_DEATH, COST_OF_HANG, MAX_COST = 1, 2, 6
+# four features may be found before a backend that dies often is given up: eight deaths, or three hangs.
+COST_OF_DEATH, COST_OF_HANG, MAX_COST = 3, 8, 24
 MIN_LOST = 2  # the fewest items lost to a shared feature: one alone proves nothing
 
 
