@@ -117,7 +117,7 @@ def prepare(folder: Path, model_type: str, fields: dict[str, Any]) -> tuple[Path
 
 
 def read_again(folder: Path) -> Any:
-    """Return the model in a folder as a job reads it, every weight of it from the folder, and none left but a tower's."""
+    """Return a folder's model as a job reads it, with all its weights from the folder; only a tower may be left."""
     config = transformers.AutoConfig.from_pretrained(folder)
     is_causal = type(config) in transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING
     auto_class: Any = transformers.AutoModelForCausalLM if is_causal else transformers.AutoModelForImageTextToText
