@@ -144,7 +144,7 @@ def test_a_loop_over_epochs_in_one_order(
     """A sampler of ranks draws the same order in each epoch, unless it is given the epoch; evaluations may do so."""
     code: dict[str, list[str]] = {}
     monkeypatch.setattr(script_code, "CODE", code)
-    monkeypatch.setattr(script_code, "is_script", lambda values: values.get("__name__") == "loops")
+    monkeypatch.setattr(script_code, "is_script", lambda values: (values or {}).get("__name__") == "loops")
     (tmp_path / "loops.py").write_text(LOOPS.replace("MARK", mark))
     helper: Any = ModuleType("loops")  # another file of the script
     helper.__file__, helper.begin = str(tmp_path / "helper.py"), lambda *given: None
