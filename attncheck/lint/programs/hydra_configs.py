@@ -20,6 +20,7 @@ from attncheck.core.launch import Setting, Word
 from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.files.configuration import parse_configuration
+from attncheck.lint.programs.hydra_overrides import has_key
 from attncheck.lint.programs.modules import SourceModule, SourceTree
 from attncheck.lint.programs.paths import find_files, resolve_path
 from attncheck.lint.sources import read_source
@@ -136,8 +137,9 @@ def _compose_program(path: str, file: Path, tree: SourceTree, config: Sequence[s
     """Return the keys that Hydra composes from a primary file, with the command's choices."""
     composition = _compose(file, tree, config[2:])
     gaps = tuple(dict.fromkeys((*composition.gaps, *tree.unread)))
-    choices = _find_choices(composition, file, config[2:])
-    return Program(path, "hydra", composition.leaves, gaps, composition.groups, choices)
+    return Program(
+        path, "hydra", composition.leaves, gaps, composition.groups, _find_choices(composition, file, config[2:])
+    )
 
 
 def _compose(file: Path, tree: SourceTree, overrides: Sequence[str]) -> Composition:
@@ -151,20 +153,20 @@ def _compose(file: Path, tree: SourceTree, overrides: Sequence[str]) -> Composit
 
 def _find_choices(composition: Composition, file: Path, overrides: Sequence[str]) -> dict[str, str]:
     """Return the choice of a group that adds each missing key: "actor.megatron.x" is there with "engine=megatron"."""
-    names = (text.partition("=")[0] for text in overrides)
-    missing = [name for name in names if name[:1] not in "+~" and not _has_key(composition, name)]
+    missing = _list_missing(composition, [text.partition("=")[0] for text in overrides if text[:1] not in "+~"])
     written = {part for name in missing for part in name.split(".")[:-1]}
     choices: dict[str, str] = {}
     for group, options in composition.groups.items():
         for option in filter(written.__contains__, options):
             choice = f"{group}={option}"
-            other = _compose(file, composition.tree, (*overrides, choice))
-            choices |= {name: choice for name in missing if _has_key(other, name)}
+            still = _list_missing(_compose(file, composition.tree, (*overrides, choice)), missing)
+            choices |= {name: choice for name in missing if name not in still}
     return choices
 
 
-def _has_key(composition: Composition, name: str) -> bool:
-    return name in composition.groups or any(f"{leaf}.".startswith(f"{name}.") for leaf in composition.leaves)
+def _list_missing(composition: Composition, names: Sequence[str]) -> list[str]:
+    values = {name: option.default for name, option in composition.leaves.items()}
+    return [name for name in names if name not in composition.groups and not has_key(values, name)]
 
 
 def resolve_references(value: Any, values: Mapping[str, Any], depth: int = 0) -> str:

@@ -44,7 +44,7 @@ def find_refused_overrides(program: Program, words: Sequence[Word]) -> Iterator[
             if not _has_value(values, key):
                 yield RefusedOverride(word, f"~{key}")
             values = {name: held for name, held in values.items() if not f"{name}.".startswith(f"{key}.")}
-        elif not prefix and not _has_key(values, key):
+        elif not prefix and not has_key(values, key):
             yield RefusedOverride(word, key)
         elif prefix == "+" and value[:1] not in ("[", "{") and _has_value(values, key):
             yield RefusedOverride(word, f"+{key}", f"{key}={value}")
@@ -52,7 +52,7 @@ def find_refused_overrides(program: Program, words: Sequence[Word]) -> Iterator[
             values[key] = f"${value}" if value.startswith("{") else value  # the keys of a table are not read
 
 
-def _has_key(values: dict[str, Any], key: str) -> bool:
+def has_key(values: dict[str, Any], key: str) -> bool:
     """Return whether a key exists: a value, a table, or an item of a list or of a text that is resolved at run time."""
     parts = key.split(".")
     parents = (".".join(parts[:count]) for count in range(1, len(parts)))

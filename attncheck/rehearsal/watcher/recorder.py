@@ -461,7 +461,7 @@ class Recorder:
             self.randomness.restore()
         self._write_steps()
         questions = os.environ.get("ATTNCHECK_JUDGING", "")
-        if os.path.exists(questions) and len(self.steps) == RECORDED_STEPS and describe_process()["rank"] == 0:
+        if len(self.steps) == RECORDED_STEPS and os.path.exists(questions) and describe_process()["rank"] == 0:
             self._answer_questions(questions)
 
     @_guarded
