@@ -79,24 +79,29 @@ def _cgroup_free_bytes() -> int:
 def wait_for_memory(
     folder: str, case: Case, kind: str, backend: Backend, slots: int, on_wait: Callable[[], None]
 ) -> Iterator[None]:
-    """Wait until a case may run together with the other workers' cases, and hold its lock for the block.
+    """Wait until a case may run together with the other workers' cases, and hold its locks for the block.
 
-    `on_wait` is called every few seconds meanwhile. A case that needs more than its share of the free memory runs
-    alone. The locks are the operating system's, so that a dead worker's lock is released. Every case passes the gate,
-    so that small cases cannot keep a large one out forever.
+    `on_wait` is called every few seconds meanwhile. Half of the free memory is shared by the cases that need no more
+    than their part of it, the other half is for one larger case at a time. A case that needs more than half runs alone.
+    The locks are the operating system's, so that a dead worker's are released. Every case passes the gate, so that
+    small cases cannot keep out forever the one that runs alone.
     """
-    large = slots > 1 and estimate_bytes(case, kind, backend) > free_bytes(kind) / (2 * slots)
-    with open(Path(folder) / "gate", "ab") as gate, open(Path(folder) / "turn", "ab") as stream:
+    share, needed = free_bytes(kind) / (2 * slots), estimate_bytes(case, kind, backend)
+    runs_alone = slots > 1 and needed > share * slots
 
-        def leave_room() -> None:
-            release_cached_memory(kind)
-            on_wait()
+    def leave_room() -> None:
+        release_cached_memory(kind)
+        on_wait()
 
+    with contextlib.ExitStack() as stack:
+        gate, turn, room = (stack.enter_context(open(Path(folder) / name, "ab")) for name in ("gate", "turn", "room"))
+        if share < needed <= share * slots:
+            acquire_lock(room, False, leave_room)
         acquire_lock(gate, False, leave_room)
-        acquire_lock(stream, not large, leave_room)
+        acquire_lock(turn, not runs_alone, leave_room)
         fcntl.flock(gate, fcntl.LOCK_UN)
         try:
             yield
         finally:
-            if large:
+            if kind == "cuda" and torch.cuda.memory_reserved() > share:
                 release_cached_memory(kind)

@@ -17,7 +17,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict, judge_run
 from attncheck.doctor import engine
 from attncheck.measure import discovery, lost_cases
-from attncheck.measure.parity_jobs import accepted_cases, make_jobs
+from attncheck.measure.parity_jobs import accepted_cases, make_job, make_jobs
 from attncheck.measure.suites import COMPILED_CASES, Suite, make_model_cases, make_suite, thin_cases
 from attncheck.measure.wrong_cases import describe_shared
 from attncheck.workers import execution
@@ -112,11 +112,29 @@ def run(
 ) -> Report:
     """Return the report on every backend that is installed. Raises `Unanswered` if none is."""
     began = time.monotonic()
-    cases = choose_cases(request, snapshot)
     report_progress("looking for backends")
     states = discovery.list_backends(target)
-    chosen_states = discovery.choose_backends(states, request.backends)
     pool = Pool(target.python, default_slots(target.uses_gpu))
+    for_any = [
+        make_job("", {state.name: ()}, target, pool.slots)
+        for state in discovery.choose_backends(states, request.backends)
+        if target.uses_gpu or not discovery.get_backend(state.name).compiles
+    ]
+    with pool.prepare(*for_any):
+        return _run_in_pool(pool, began, states, snapshot, request, target, report_progress)
+
+
+def _run_in_pool(
+    pool: Pool,
+    began: float,
+    states: Sequence[BackendState],
+    snapshot: Snapshot,
+    request: Request,
+    target: ExecutionTarget,
+    report_progress: Callable[[str], None],
+) -> Report:
+    cases = choose_cases(request, snapshot)
+    chosen_states = discovery.choose_backends(states, request.backends)
     chosen_cases = {state.name: choose_backend_cases(state, cases, request, target) for state in chosen_states}
     jobs = make_jobs(chosen_cases, target, pool.slots)
     if not any(job.items for job in jobs):

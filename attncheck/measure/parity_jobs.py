@@ -15,13 +15,13 @@ from attncheck.workers.pool import Job
 
 # Seconds of a processor, on an H100's host while all of its cores are busy: flex_attention compiles each shape up to a
 # head_dim of 128, and cuDNN 9.19 builds a plan for each, and a kernel for some.
-SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 7.0, 0.3, 1.5
-SECONDS_PER_DROPOUT_PLAN = 4.0  # its probe calls a backend with several shapes and seeds
-SECONDS_PER_CALL, SECONDS_PER_REFERENCE = 0.03, 0.1  # on a GPU, if a new shape costs nothing
-SECONDS_PER_IMPORT = 5.0  # of another package, or of the compiler
+SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 6.5, 0.25, 1.2
+SECONDS_PER_DROPOUT_PLAN = 2.5  # its probe calls a backend with several shapes and seeds
+SECONDS_PER_CALL, SECONDS_PER_REFERENCE = 0.035, 0.11  # on a GPU, if a new shape costs nothing
+SECONDS_PER_IMPORT = 8.0  # of the compiler; other packages need less
 SECONDS_PER_CALL_ON_CPU, SECONDS_PER_CELL = 0.03, 3e-8
 MIN_SECONDS_PER_WORKER = 4.0  # with less work, another worker, which must open the device, gains nothing
-LATE_FACTOR = 1.25  # a worker with this many times an even share of all work would end long after the others
+SECONDS_PER_PART = 2.5  # of work that can be split; a worker that is done gets the next part
 SHARED_JOB = "torch"  # the job of torch's own backends that do not compile or plan, which share their references
 COMPILE_DEADLINE_FACTOR = 4.0  # a backend that compiles gets this many times the deadline
 
@@ -29,11 +29,12 @@ Unit: TypeAlias = tuple[float, tuple[Case, ...]]  # cases that one worker must r
 
 
 def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: ExecutionTarget, slots: int) -> list[Job]:
-    """Return the work on every backend's cases, the longest first.
+    """Return the work on every backend's cases: what each worker begins with, the longest first, then the rest.
 
     Backends of one package share a worker, because importing torch and computing the references costs more than most
-    calls. One for which each new shape costs time has its own. Those, and torch's own, share the slots by their work.
-    Another package's cases stay in one process, in which earlier calls can spoil later ones. An item is "case@backend".
+    calls. One for which each new shape costs time has its own. Those, and torch's own, share the slots by their work,
+    in many parts, so that all workers end at about the same time. Another package's cases stay in one process, in which
+    earlier calls can spoil later ones. An item is "case@backend".
     """
     groups: dict[str, dict[str, tuple[Case, ...]]] = {}
     for name, cases in cases_by_backend.items():
@@ -47,30 +48,36 @@ def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: Executio
         for group, own in groups.items()
         if group == SHARED_JOB or any(_is_costly(discovery.get_backend(backend), target) for backend in own)
     }
-    workers = _share_slots(seconds_by_group, can_split, slots)
-    jobs: list[tuple[float, Job]] = []
+    imports = {
+        group: SECONDS_PER_IMPORT
+        * (group not in can_split or any(discovery.get_backend(name).compiles for name in own))
+        for group, own in groups.items()
+    }
+    workers = _share_slots(seconds_by_group, imports, can_split, slots)
+    jobs: list[tuple[tuple[bool, float], Job]] = []
     for group, own in groups.items():
         name = group if len(own) > 1 else next(iter(own))
-        imports = group not in can_split or any(discovery.get_backend(backend).compiles for backend in own)
-        for seconds, chosen in _distribute(units[group], workers[group]):
+        count = int(seconds_by_group[group] / SECONDS_PER_PART) if group in can_split else 1
+        parts = _distribute(units[group], max(workers[group], count))
+        for index, chosen in enumerate(parts):
             part = {backend: tuple(case for case in cases if case in chosen) for backend, cases in own.items()}
-            jobs.append((seconds + SECONDS_PER_IMPORT * imports, _make_job(name, part, target, slots)))
-    return [job for _, job in sorted(jobs, key=lambda pair: -pair[0])]
+            job = make_job(name, part, target, slots, len(parts) > 1)
+            order = (index >= workers[group], -seconds_by_group[group] / workers[group] - imports[group])
+            jobs.append((order, job))
+    return [job for _, job in sorted(jobs, key=lambda pair: pair[0])]
 
 
-def _share_slots(seconds: Mapping[str, float], can_split: Collection[str], slots: int) -> dict[str, int]:
+def _share_slots(
+    seconds: Mapping[str, float], imports: Mapping[str, float], can_split: Collection[str], slots: int
+) -> dict[str, int]:
     """Return the number of workers of each group of backends, one or more.
 
-    The group whose workers have most to do gets another one while slots are left, and if it would keep one slot busy
-    long after the others.
+    The group whose workers would end last gets another one while slots are left.
     """
     workers = dict.fromkeys(seconds, 1)
     while can_split:
-        group = max(can_split, key=lambda group: (seconds[group] / workers[group], group))
-        is_late = seconds[group] / workers[group] > LATE_FACTOR * sum(seconds.values()) / slots
-        if seconds[group] / (workers[group] + 1) < MIN_SECONDS_PER_WORKER:
-            break
-        if sum(workers.values()) >= slots and not is_late:
+        group = max(can_split, key=lambda group: (seconds[group] / workers[group] + imports[group], group))
+        if seconds[group] / (workers[group] + 1) < MIN_SECONDS_PER_WORKER or sum(workers.values()) >= slots:
             break
         workers[group] += 1
     return workers
@@ -117,14 +124,14 @@ def _weigh_compiled_shape(case: Case) -> float:
     return max(1.0, case.head_dim / 128) * (1.4 if case.softcap else 1.0) * (2.0 if case.alibi else 1.0)
 
 
-def _distribute(units: Iterable[Unit], workers: int) -> list[tuple[float, set[Case]]]:
-    """Return the seconds and the cases of each worker; the costliest unit goes to the least busy one."""
-    loads, chosen = [0.0] * workers, [set[Case]() for _ in range(workers)]
+def _distribute(units: Iterable[Unit], count: int) -> list[set[Case]]:
+    """Return the cases of each of up to `count` parts, the costliest first; each unit goes to the cheapest part."""
+    loads, chosen = [0.0] * count, [set[Case]() for _ in range(count)]
     for seconds, cases in sorted(units, key=lambda unit: -unit[0]):
-        worker = min(range(workers), key=lambda index: (loads[index], len(chosen[index])))
-        loads[worker] += seconds
-        chosen[worker].update(cases)
-    return [(load, own) for load, own in zip(loads, chosen) if own]
+        part = min(range(count), key=lambda index: (loads[index], len(chosen[index])))
+        loads[part] += seconds
+        chosen[part].update(cases)
+    return [chosen[part] for part in sorted(range(count), key=lambda part: -loads[part]) if chosen[part]]
 
 
 def accepted_cases(name: str, cases: Iterable[Case], target: ExecutionTarget) -> tuple[Case, ...]:
@@ -134,7 +141,13 @@ def accepted_cases(name: str, cases: Iterable[Case], target: ExecutionTarget) ->
     return tuple(case for case in cases if not refuses(case))
 
 
-def _make_job(job: str, cases_by_backend: Mapping[str, Sequence[Case]], target: ExecutionTarget, slots: int) -> Job:
+def make_job(
+    job: str,
+    cases_by_backend: Mapping[str, Sequence[Case]],
+    target: ExecutionTarget,
+    slots: int,
+    has_other_parts: bool = False,
+) -> Job:
     """Return the work of one worker on some cases of one backend, or of several that share references."""
     cases = {case.name: case for cases in cases_by_backend.values() for case in cases}
     own_names = {backend: {case.name for case in own} for backend, own in cases_by_backend.items()}
@@ -152,6 +165,7 @@ def _make_job(job: str, cases_by_backend: Mapping[str, Sequence[Case]], target: 
         "slots": slots,
         "seconds": target.seconds,
         "cases": codec.to_plain(tuple(cases.values())),
+        "has_other_parts": has_other_parts,
     }
     compiles = any(discovery.get_backend(backend).compiles for backend in cases_by_backend)
     seconds = target.seconds * (COMPILE_DEADLINE_FACTOR if compiles else 1.0)

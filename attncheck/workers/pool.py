@@ -13,7 +13,7 @@ import queue
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -59,9 +59,9 @@ class Job:
 
     `extra_path` is a folder of packages that its interpreter and its child processes import from before the
     environment's own. If it `spins`, its threads spin while they wait, as in a training job, which timings need. Jobs
-    with one name do the same work. `features` names each item's features, by which it is skipped if similar items are
-    lost. Workers with the same environment are forked from one process if all of them name `imports`: modules
-    that it imports once, without side effects on a device.
+    with one name do the same work: a worker that asks for more gets the next one. `features` names each item's
+    features, by which it is skipped if similar items are lost. Workers with the same environment and the same `imports`
+    are forked from one process: modules that it imports once, without side effects on a device.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Worker(Process):
         self, python: str, arguments: Sequence[str], environment: Mapping[str, str] | None, folder: str | None
     ) -> subprocess.Popen[bytes] | ForkedProcess:
         if self.server is not None:
-            return self.server.fork(self.job.imports)
+            return self.server.fork()
         return super()._open(python, arguments, environment, folder)
 
     def _stream_handlers(self) -> list[Callable[[], None]]:
@@ -120,7 +120,11 @@ class Worker(Process):
 
     def _send_job(self) -> None:
         """Send the job's message, and keep standard input open: its end shows the worker that we have ended."""
-        line = json.dumps({**self.job.message, "items": self.job.items}).encode() + b"\n"
+        self.send({**self.job.message, "items": self.job.items})
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message as a line of JSON; one that has ended gets none."""
+        line = json.dumps(message).encode() + b"\n"
         with contextlib.suppress(OSError, ValueError):
             assert self._process.stdin is not None
             self._process.stdin.write(line)
@@ -190,6 +194,26 @@ class Pool:
     python: str
     slots: int
     device: dict[str, Any] = field(default_factory=dict)
+    _folder: str = ""
+    _servers: "dict[Base, ForkServer]" = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def prepare(self, *jobs: Job) -> Iterator[None]:
+        """Import the modules of jobs like these while the caller plans them; `run` is called within the block."""
+        with scratch_folder() as self._folder:
+            try:
+                self.start_servers(make_base(job, self._folder) for job in jobs)
+                yield
+            finally:
+                kill_all()
+
+    def start_servers(self, bases: "Iterable[Base]") -> None:
+        """Start the processes from which workers are forked, if the system can."""
+        for base in bases:
+            if fork_server.IS_SUPPORTED and base not in self._servers:
+                environment, imports = base
+                arguments = make_arguments("fork_server", *imports)
+                self._servers[base] = ForkServer(self.python, arguments, dict(environment))
 
     def run(
         self, jobs: Sequence[Job], on_event: Callable[[Event], None], until: float | None = None
@@ -199,7 +223,7 @@ class Pool:
         `until` is a time.monotonic() value; an item is named "job item". No worker outlives this function, even after
         an interrupt. Raises `Unanswered` if a worker finds no device.
         """
-        with scratch_folder() as folder:
+        with contextlib.nullcontext(self._folder) if self._folder else scratch_folder() as folder:
             try:
                 return _PoolRun(self, jobs, on_event, until, folder).run()
             finally:
@@ -215,22 +239,15 @@ class _PoolRun:
         self.pool, self.on_event, self.until, self.folder = pool, on_event, until, folder
         self.waiting = [_Work(job, list(job.items)) for job in jobs if job.items]
         self.running: list[_RunningWorker] = []
-        self.servers = self._start_servers(jobs)
+        shared = Counter(make_base(job, folder) for job in jobs if job.imports)
+        pool.start_servers(base for base, count in shared.items() if count > 1)
+        self.servers = dict(pool._servers)
         self.parked: list[_Work] = []  # work of which all remaining items will be skipped, as far as known
         self.losses: dict[str, Losses] = {}  # by the job's name
         for job in jobs:
             self.losses.setdefault(job.name, Losses()).add_job(job.features)
         self.late: dict[int, _Work] = {}  # by the job's id
         self.messages: queue.Queue[tuple[Worker, Any]] = queue.Queue()
-
-    def _start_servers(self, jobs: Sequence[Job]) -> "dict[Environment, ForkServer]":
-        """Start a server for each environment that several jobs share."""
-        shared = Counter(make_environment(job, self.folder) for job in jobs if job.imports and fork_server.IS_SUPPORTED)
-        return {
-            environment: ForkServer(self.pool.python, make_arguments("fork_server"), dict(environment))
-            for environment, count in shared.items()
-            if count > 1
-        }
 
     def run(self) -> tuple[str, ...]:
         self._work_off(self.pool.slots)
@@ -291,7 +308,7 @@ class _PoolRun:
             self.parked.append(work)
             return
         rest_of_job = replace(work.job, message={**work.job.message, "folder": self.folder}, items=items)
-        server = self.servers.get(make_environment(work.job, self.folder)) if work.job.imports else None
+        server = self.servers.get(make_base(work.job, self.folder))
         worker = Worker(self.pool.python, rest_of_job, self.folder, self.messages, server)
         self.running.append(_RunningWorker(worker, work, items, START_SECONDS))
 
@@ -334,6 +351,8 @@ class _PoolRun:
             self.on_event(Event(job.name, sender.current_item, "step", document))
         elif "waiting" in document:
             sender.begin(job.seconds)
+        elif "more" in document:
+            self._hand_on(sender)
         elif "answer" in document and document.get("item") in work.items:
             work.items.remove(document["item"])
             sender.current_item = ""
@@ -345,11 +364,23 @@ class _PoolRun:
                 self.losses[job.name].survived.append(document["item"])
             self.on_event(Event(job.name, document["item"], "answer", document["answer"]))
 
+    def _hand_on(self, sender: _RunningWorker) -> None:
+        """Give a worker that is done the next work of the same name; without any it will end."""
+        self._queue(sender.work)
+        while following := next((work for work in self.waiting if work.job.name == sender.work.job.name), None):
+            self.waiting.remove(following)
+            if items := self._choose_items(following):
+                sender.work, sender.items, sender.current_item = following, items, ""
+                sender.begin(following.job.seconds)
+                return sender.worker.send({**following.job.message, "folder": self.folder, "items": items})
+            self.parked.append(following)
+        return sender.worker.send({})
+
     def _record_death(self, lost: _RunningWorker) -> None:
         """Report the item that was lost with its worker, and queue the others again."""
         reason = self._stop(lost)
         if not lost.ready and lost.worker.server is not None:  # on its own it may start, or say why not
-            self.servers.pop(make_environment(lost.work.job, self.folder), None)
+            self.servers.pop(make_base(lost.work.job, self.folder), None)
             self._queue(lost.work)
             return
         if not lost.ready:
@@ -439,11 +470,17 @@ def describe_timeout(use: CpuUse, seconds: float, is_retry: bool) -> tuple[Event
 
 
 Environment: TypeAlias = tuple[tuple[str, str], ...]
+Base: TypeAlias = tuple[Environment, tuple[str, ...]]  # what workers that are forked from one process have in common
 
 
-def make_arguments(role: Literal["worker", "fork_server"]) -> list[str]:
+def make_base(job: Job, folder: str) -> Base:
+    """Return the variables and the imports of a job's worker."""
+    return make_environment(job, folder), job.imports
+
+
+def make_arguments(role: Literal["worker", "fork_server"], *arguments: str) -> list[str]:
     """Return the arguments with which an interpreter runs a module of `attncheck.workers.inside`."""
-    return ["-c", BOOTSTRAP, str(PACKAGE_FOLDER), role]
+    return ["-c", BOOTSTRAP, str(PACKAGE_FOLDER), role, *arguments]
 
 
 def make_environment(job: Job, folder: str) -> Environment:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,10 @@ def work(message, send):
             print("not an answer", flush=True)
         answer = [shared.PID, os.getpid(), os.getsid(0), os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK")]
         send({"item": item, "answer": [*answer, sorted(os.listdir("/proc/self/fd"), key=int)]})
+    if message.get("has_other_parts"):
+        from attncheck.workers.inside.worker import ask_for_more
+        if following := ask_for_more(send):
+            work(following, send)
 """
 
 
@@ -87,6 +92,29 @@ def test_a_crash_a_hang_and_an_error_are_told_as_without_a_server(tmp_path: Path
     assert events["sleeps"].kind == "timed_out" and "; it slept: " in events["sleeps"].reason
     assert events["raises"].kind == "died" and events["raises"].reason.endswith("ValueError: planted")
     assert {events[item].kind for item in "abc"} == {"answer"}
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_worker_that_asks_for_more_gets_the_next_part_of_its_work(tmp_path: Path, marker: str, slots: int) -> None:
+    parts = make_jobs(tmp_path, ("a",), ("dies", "b"), ("c", "d"), ("e",), ("f",), ("other",))
+    jobs = [replace(job, name="parts", message={**job.message, "has_other_parts": True}) for job in parts[:5]]
+    events = run_jobs([*jobs, parts[5]], slots)
+    assert events.pop("dies").kind == "died" and set(events) == {*"abcdef", "other"}
+    assert all(event.kind == "answer" for event in events.values())
+    pids = [events[item].answer[1] for item in "abcdef"]
+    assert len(set(pids)) == 2 if slots == 1 else len(set(pids)) <= slots + 1
+    assert events["other"].answer[1] not in pids
+
+
+def test_a_prepared_pool_forks_even_a_single_job(tmp_path: Path, marker: str) -> None:
+    (job,) = make_jobs(tmp_path, ("a",))
+    events: list[Event] = []
+    pool = Pool(sys.executable, 2)
+    with pool.prepare(job, job):
+        assert not pool.run([job], events.append)
+    importer, pid = events[-1].answer[:2]
+    assert importer != pid
+    assert not list_marked(marker)
 
 
 def list_marked(marker: str) -> list[int]:

@@ -74,18 +74,24 @@ def unpad(inputs: Inputs) -> Inputs:
     case = inputs.case
     if case.layout == "packed":
         return inputs
-    documents = list(iter_segments(case))
     tensors = {
-        name: hand_over(name, torch.cat([getattr(inputs, name)[s.batch, start(s) : stop(s)] for s in documents])[None])
-        for name, start, stop in (
-            ("q", lambda s: s.q_start, lambda s: s.q_stop),
-            ("k", lambda s: s.k_start, lambda s: s.k_stop),
-            ("v", lambda s: s.k_start, lambda s: s.k_stop),
-            ("dout", lambda s: s.q_start, lambda s: s.q_stop),
-        )
+        name: hand_over(name, getattr(inputs, name).flatten(0, 1)[_token_index(inputs, side)][None])
+        for name, side in (("q", "q"), ("k", "k"), ("v", "k"), ("dout", "q"))
     }
     packed = replace(case, layout="packed")
     return replace(inputs, case=packed, q=tensors["q"], k=tensors["k"], v=tensors["v"], dout=tensors["dout"])
+
+
+def _token_index(inputs: Inputs, side: str) -> Tensor:
+    """Return the places of all documents' tokens in `(batch * seqlen, …)`, document after document: int64 `(tokens,)`.
+
+    One index, because slices of thousands of documents take seconds.
+    """
+    seqlen = getattr(inputs, side).shape[1]
+    spans = (
+        (s.batch * seqlen, getattr(s, f"{side}_start"), getattr(s, f"{side}_stop")) for s in iter_segments(inputs.case)
+    )
+    return torch.tensor([row + i for row, start, stop in spans for i in range(start, stop)], device=inputs.device)
 
 
 def repad(inputs: Inputs, outputs: Outputs) -> Outputs:
@@ -93,15 +99,12 @@ def repad(inputs: Inputs, outputs: Outputs) -> Outputs:
     case = inputs.case
     if case.layout == "packed":
         return outputs
-    packed = list(iter_segments(replace(case, layout="packed")))
 
     def pad_tokens(x: Tensor | None, padded_like: Tensor, side: str) -> Tensor | None:
         if x is None:
             return None
         padded = torch.zeros(*padded_like.shape[:3], x.shape[-1], dtype=x.dtype, device=x.device)
-        for s, p in zip(iter_segments(case), packed):
-            tokens = slice(getattr(s, f"{side}_start"), getattr(s, f"{side}_stop"))
-            padded[s.batch, tokens] = x[0, getattr(p, f"{side}_start") : getattr(p, f"{side}_stop")]
+        padded.flatten(0, 1)[_token_index(inputs, side)] = x[0]
         return padded
 
     lse = outputs.lse

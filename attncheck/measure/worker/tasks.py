@@ -11,6 +11,7 @@ from attncheck.attention import backends
 from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Mode
+from attncheck.workers.inside.worker import ask_for_more
 
 
 def list_backends(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
@@ -40,7 +41,7 @@ def make_answer(item: str, answer: Any) -> dict[str, Any]:
 
 
 def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Measure backends on the message's cases, item by item: "case@backend"."""
+    """Measure backends on the message's cases, item by item ("case@backend"), then on those of its other parts."""
     from attncheck.attention.device import open_device
     from attncheck.measure.worker.builds import with_builds
 
@@ -49,28 +50,31 @@ def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> N
     from attncheck.measure.worker.judging import SharedResults
     from attncheck.measure.worker.session import ParitySession, is_fatal
 
-    known, cases, names = backends.load()[0], read_cases(message), message["backends"]
+    known, names = backends.load()[0], message["backends"]
     shared = SharedResults() if len(names) > 1 else None
     sessions = {
         name: ParitySession(known[name], device, tuple(known.values()), message["seconds"], shared=shared)
         for name in names
     }
-    for item in message["items"]:
-        case_name, _, backend_name = item.partition("@")
-        case, session, backend = cases[case_name], sessions[backend_name], known[backend_name]
-        report_waiting = partial(send, {"waiting": item})
-        send({"started": item})  # this backend is charged if the worker dies or hangs
-        if device.kind == "cuda" and backend.compiles:
-            session.compile(case)
-        run = session.check_case(case)
-        if run.outcome == "ok":  # a refused case must not wait for memory that it will never use
-            with wait_for_memory(message["folder"], case, device.kind, backend, message["slots"], report_waiting):
-                send({"started": item})
-                run = session.measure(case)
-        marks = {"survived": run.outcome == "ok", "spoiled": is_fatal(run)}
-        send({**make_answer(item, codec.to_plain(run)), **marks})
-        if is_fatal(run):
-            sys.exit("the device no longer responds")
+    while message:
+        cases = read_cases(message)
+        for item in message["items"]:
+            case_name, _, backend_name = item.partition("@")
+            case, session, backend = cases[case_name], sessions[backend_name], known[backend_name]
+            report_waiting = partial(send, {"waiting": item})
+            send({"started": item})  # this backend is charged if the worker dies or hangs
+            if device.kind == "cuda" and backend.compiles:
+                session.compile(case)
+            run = session.check_case(case)
+            if run.outcome == "ok":  # a refused case must not wait for memory that it will never use
+                with wait_for_memory(message["folder"], case, device.kind, backend, message["slots"], report_waiting):
+                    send({"started": item})
+                    run = session.measure(case)
+            marks = {"survived": run.outcome == "ok", "spoiled": is_fatal(run)}
+            send({**make_answer(item, codec.to_plain(run)), **marks})
+            if is_fatal(run):
+                sys.exit("the device no longer responds")
+        message = ask_for_more(send) if message["has_other_parts"] else {}
 
 
 def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:

@@ -1,13 +1,11 @@
 """A process that imports modules once and forks workers, which start with them: in milliseconds, not in seconds.
 
-Standard input is a Unix socket. A request is a JSON list of modules with four descriptors: the worker's standard input,
+The modules are arguments. Standard input is a Unix socket. A request has four descriptors: the worker's standard input,
 output and error, and a socket for its process id and, later, its exit status.
 """
 
 import contextlib
 import importlib
-import itertools
-import json
 import os
 import select
 import socket
@@ -17,7 +15,7 @@ import warnings
 from attncheck.workers.inside import worker
 
 POLL_SECONDS = 0.05  # between two looks at the children
-REQUEST_LIMIT = 1 << 16
+REQUEST_LIMIT = 16
 # Asking the driver for devices, as torch._inductor does when it is imported, would leave all forks without one. NVML
 # answers instead (torch 2.13, torch/cuda/__init__.py, `is_available` and `device_count`).
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
@@ -38,35 +36,25 @@ def main(out: int) -> None:
 def serve(out: int) -> None:
     """Fork a worker for each request, and return in the worker."""
     requests = socket.socket(fileno=os.dup(0))
-    waiting: list[tuple[list[str], list[int]]] = []
+    for name in sys.argv[3:]:
+        importlib.import_module(name)
     children: dict[int, socket.socket] = {}
     while True:
-        if select.select([requests], [], [], 0.0 if waiting else POLL_SECONDS)[0]:
+        if select.select([requests], [], [], POLL_SECONDS)[0]:
             request, descriptors, _, _ = socket.recv_fds(requests, REQUEST_LIMIT, 4)
             if not request:
                 os._exit(0)
-            waiting.append((json.loads(request), descriptors))
-        elif waiting:
-            modules, descriptors = min(waiting, key=lambda pair: sum(name not in sys.modules for name in pair[0]))
-            waiting.remove((modules, descriptors))
-            for name in modules:
-                importlib.import_module(name)
             status = socket.socket(fileno=descriptors[-1])
             if not (pid := _fork()):
                 _become_worker(dict(zip(descriptors, ((0,), (out,), (1, 2)))), status)
                 for stream in (requests, status, *children.values()):
                     stream.close()
-                _close_all(descriptors[:3], *(others for _, others in waiting))
+            for descriptor in descriptors[:3]:
+                os.close(descriptor)
+            if not pid:
                 return
             children[pid] = status
-            _close_all(descriptors[:3])
         _report_ended(children)
-
-
-def _close_all(*descriptors: list[int]) -> None:
-    """Close every descriptor of the lists."""
-    for descriptor in itertools.chain(*descriptors):
-        os.close(descriptor)
 
 
 def _fork() -> int:

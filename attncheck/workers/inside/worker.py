@@ -5,6 +5,7 @@ import faulthandler
 import importlib.util
 import json
 import os
+import queue
 import shutil
 import signal
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 PR_SET_PDEATHSIG = 1
 REQUIRED = ("torch", "packaging", "transformers", "tokenizers")  # the first missing one is reported
+_following: "queue.SimpleQueue[bytes]" = queue.SimpleQueue()  # the lines after the first one
 
 
 def main(out: int) -> None:
@@ -22,7 +24,7 @@ def main(out: int) -> None:
     die_with_parent()
     faulthandler.enable(all_threads=False)  # the parent reads from it where a worker died
     message = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_exit_when_stdin_closes, args=(message.get("folder", ""),), daemon=True).start()
+    threading.Thread(target=_read_stdin, args=(message.get("folder", ""),), daemon=True).start()
     # a process forked by a backend must not write to our channel
     os.register_at_fork(after_in_child=lambda: os.close(out))
     warnings.simplefilter("ignore")
@@ -49,6 +51,13 @@ def run_task(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) ->
         send({"unanswered": f"{missing} is not installed in {where}; `attncheck doctor` gives details"})
 
 
+def ask_for_more(send: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Return the message of more work like that which we have done; {} if there is none."""
+    send({"more": True})
+    message: dict[str, Any] = json.loads(_following.get())
+    return message
+
+
 def load_task(name: str) -> Callable[..., None]:
     """Return the function at "module:function", which the job names, because this package imports no task."""
     module, _, function = name.partition(":")
@@ -62,10 +71,10 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _exit_when_stdin_closes(folder: str) -> None:
-    """End when standard input closes: attncheck has ended then and cannot clean up."""
-    while sys.stdin.buffer.read(1):
-        pass
+def _read_stdin(folder: str) -> None:
+    """Read lines until standard input closes, and end then: attncheck has ended and cannot clean up."""
+    for line in sys.stdin.buffer:
+        _following.put(line)
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
     os.killpg(os.getpgid(0), signal.SIGKILL)
