@@ -33,7 +33,7 @@ class CutScoring:
         ended = run_cut(self.read, launch, self.folder, target, 1, report_progress, ENVIRON, False)
         if list((Path(self.folder) / "watch").glob("rollouts-*.json")):
             return ""
-        failure = execution.read_watcher_failures(self.folder)
+        failure = execution.read_watcher_failures(self.folder, ended.returncode)
         last = next((line for line in reversed(ended.lines) if line.strip()), "")
         return failure or f"it ended with status {ended.returncode} before it scored: {last.strip()}"
 

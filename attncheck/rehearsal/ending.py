@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from attncheck.core.results.smoke import CheckResult
-from attncheck.rehearsal.execution import Execution
+from attncheck.rehearsal.execution import SHELL_ERRORS, Execution
 
 ERROR_LINES = 4
 NAMED = 4  # the most ranks in a message
@@ -25,7 +25,6 @@ CONSEQUENCE = re.compile(r"DistBackendError|DistNetworkError|(?i:connection) (?:
 # The first line of torchrun's own report on a rank that failed: torch 2.13 distributed/elastic/multiprocessing/api.py.
 BANNER = re.compile(r"failed \(exitcode: -?\d+\) local_rank")
 KILLED = (-9, 137)  # SIGKILL, as the exit code of a process or its shell
-SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or does not exist
 # Errors caused by restrictions of a rehearsal.
 NETWORK_ERRORS = (
     *("Network is unreachable", "name resolution", "Name or service not known"),

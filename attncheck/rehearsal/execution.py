@@ -76,6 +76,7 @@ MAX_LINE_BYTES = 64 << 10
 POLL_SECONDS = 0.2
 MAX_STEP_BYTES = 64 << 20  # for a rank's losses and rows
 MAX_NOTE_BYTES = 64 << 10
+SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or does not exist
 MAX_DENIED = 100  # the most paths, and bytes of each, that are read from the watcher's notes
 MAX_PATH_BYTES = 4096
 
@@ -206,10 +207,10 @@ def name_own_class(folder: str) -> str:
     return next((name for kind, name in _read_notes(folder) if kind == "class"), "")
 
 
-def read_watcher_failures(folder: str) -> str:
-    """Return why the watcher could not enter a process, "" if it could."""
+def read_watcher_failures(folder: str, status: int | None = 0) -> str:
+    """Return why the watcher could not enter a process, "" if it could, or if the launch's exit status explains it."""
     watch = Path(folder) / "watch"
-    if not (watch / "entered").exists():
+    if not (watch / "entered").exists() and status not in SHELL_ERRORS:
         return (
             "no Python process of the launch could be watched: it sets another PYTHONPATH, or starts python with "
             "-E, -I or -S"

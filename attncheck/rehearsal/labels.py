@@ -71,7 +71,7 @@ def run(
     """
     launches = _find_launches(snapshot, request)
     if not launches:
-        names = ", ".join(source.name for source in request.sources)
+        names = ", ".join(source.name for source in request.sources) or "the folder"
         raise NothingToRehearse(f"{names}: starts no training that attncheck recognises")
     labelled = tuple(_read_labels(read, request, target, report_progress) for read in launches)
     findings = tuple(finding for launch in labelled for finding in _iter_findings(launch))
@@ -292,8 +292,8 @@ def _run_step(
     )
     if execution.count_ranks(folder, "calls-*.json"):
         return ""
-    result = judge_end(ended)
-    return execution.read_watcher_failures(folder) or result.reason or next(iter(result.violations), NO_STEP)
+    result, failure = judge_end(ended), execution.read_watcher_failures(folder, ended.returncode)
+    return failure or result.reason or next(iter(result.violations), NO_STEP)
 
 
 def _iter_findings(launch: LabelledLaunch) -> Iterator[Finding]:

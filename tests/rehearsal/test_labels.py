@@ -921,6 +921,7 @@ def test_what_cannot_be_labelled_is_one_line(attncheck: Run, tmp_path: Path) -> 
             for folder in ("nowhere", str(tmp_path))
         ),
         (("--", "true"), 3, "starts no training"),
+        ((str(tmp_path),), 3, "the folder: starts no training"),
     ):
         done = attncheck("labels", *arguments)
         assert (done.returncode, len(done.stderr.strip().splitlines())) == (code, 1), done.stderr
@@ -934,3 +935,12 @@ def test_what_a_launch_prints_is_shown_without_its_secrets(attncheck: Run, tmp_p
     assert done.returncode == 3
     [launch] = json.loads(done.stdout)["labels"]["launches"]
     assert "refused" in launch["reason"] and "q7Xk93pLw2vZ" not in done.stdout + done.stderr
+
+
+def test_a_program_that_is_not_installed_is_the_reason(attncheck: Run, tmp_path: Path) -> None:
+    """No Python process of the launch is watched, because none starts."""
+    launch = ("trl", "sft", "--model_name_or_path", "a/b", "--dataset_name", "c/d", "--output_dir", "out")
+    environ = {**os.environ, "PATH": os.defpath}
+    done = attncheck("labels", "--format", "json", "--", *launch, env=environ, cwd=tmp_path, timeout=300)
+    [labelled] = json.loads(done.stdout)["labels"]["launches"]
+    assert done.returncode == 3 and "trl: command not found" in labelled["reason"]
