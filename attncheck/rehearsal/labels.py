@@ -279,14 +279,13 @@ def _run_step(
     report_progress: Callable[[str], None],
 ) -> str:
     """Run the launch for one step; return why it took none, "" if it took one."""
-    location = read.job.location
     ended = run_cut(
         read,
         cut_launch,
         folder,
         target,
         1,
-        lambda text: report_progress(f"{location}: {text}"),
+        lambda text: report_progress(f"{read.job.location}: {text}"),
         {"ATTNCHECK_LABELS": "1", **thread_environment(1, False, os.environ)},
         request.trusts_script,
     )

@@ -112,6 +112,7 @@ def install(folder: str) -> None:
     }
     if os.environ.get("ATTNCHECK_LABELS"):
         gc.disable()  # of one step little would be collected
+        gc.collect = lambda generation=2: 0  # axolotl's packing and its models' loaders collect, too
     else:
         callbacks["torch.utils.data.dataloader"] = watch_epochs(folder)
     if not os.environ.get("ATTNCHECK_REMOTE_CODE"):

@@ -305,6 +305,7 @@ def test_axolotl_keeps_its_prompts_and_leaves_the_gpus_settings_out() -> None:
     assert "plugins" not in keys and "wandb_project" not in keys and "num_epochs" not in keys
     assert not keys["fsdp_config"] and keys["quantize_moe_experts"] == "false"
     assert keys["val_set_size"] == "0" and keys["bf16"] == "auto" and cut.environ["AXOLOTL_DO_NOT_TRACK"] == "1"
+    assert cut.environ["AXOLOTL_DATASET_NUM_PROC"] == "1"
 
 
 @pytest.mark.parametrize(

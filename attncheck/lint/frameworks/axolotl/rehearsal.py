@@ -42,7 +42,14 @@ from attncheck.lint.fields import (
 )
 from attncheck.lint.frameworks.trl.rehearsal import read_objective
 
-QUIET = {"AXOLOTL_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1"}  # telemetry/manager.py
+ENVIRON = dict.fromkeys(
+    (
+        *("AXOLOTL_DO_NOT_TRACK", "DO_NOT_TRACK"),  # telemetry/manager.py
+        # By default a process per core, and each compiles the packing: utils/datasets.py, utils/samplers/multipack.py.
+        *("AXOLOTL_DATASET_NUM_PROC", "AXOLOTL_DATASET_PROCESSES"),
+    ),
+    "1",
+)
 # Several processes on a CPU: with this, accelerate joins them in one world (accelerate 1.13.0 state.py).
 CPU_RING = {**WITHOUT_CUDA, "ACCELERATE_USE_CPU": "true"}
 LAUNCHER_SINCE = "0.12.0"  # cli/main.py: --launcher, with its options after "--"; before, torchrun starts cli/train.py
@@ -153,7 +160,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         sets,
         form,
         objective,
-        environ={**QUIET, **CPU_RING} if is_ring and not materials.uses_gpu else QUIET,
+        environ={**ENVIRON, **CPU_RING} if is_ring and not materials.uses_gpu else ENVIRON,
         command=_write_command(job, materials.processes if is_ring else 1),
         model_alias=alias,
         data=named,
