@@ -35,7 +35,13 @@ VARYING_FILES = re.compile(r"/proc/(meminfo$|self/maps$|\d+/)")
 STREAMS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd")
 KERNEL_FOLDERS = ("/proc/", "/sys/")  # their files have no times: their contents count
 UNKEPT = ("--python", "--online")  # options, which may have a value after "="
-CHANGES = ("os.fork", "os.exec", "os.posix_spawn", "os.system", "socket.connect", "socket.getaddrinfo", "socket.sendto")
+CHANGES = frozenset(
+    {
+        *("os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.system"),
+        *("socket.connect", "socket.getaddrinfo", "socket.sendto"),
+    }
+)
+NOTED = CHANGES | {"open", "os.listdir", "os.scandir", "subprocess.Popen"}  # of the events: `id` alone is 100,000
 SETTLED_NS = 20_000_000  # a file's times may lag this far behind the clock
 GARBAGE_THRESHOLD = 1_000_000  # cycles are rare in lint: looking for them takes 7 % of 1,000 launches, and frees 28 MiB
 MAX_KEPT, MAX_BYTES, MAX_CONTENT = 100, 16 << 20, 1 << 16
@@ -82,7 +88,7 @@ class Recorder:
         return query
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self.is_active:
+        if event not in NOTED or not self.is_active:
             return
         if event == "open":
             path, _, flags = arguments
@@ -98,7 +104,7 @@ class Recorder:
             is_reader = os.path.basename(program) == "nvcc" or (self.may_probe and program == sys.executable)
             is_syntax_check = os.path.basename(program) == "bash" and "-n" in arguments[1]
             self.is_partial = self.is_partial or not (is_reader or is_syntax_check)
-        elif event.startswith(CHANGES):
+        else:
             self.is_partial = True
 
     def _note(self, path: Any, states: dict[str, State]) -> None:
