@@ -96,14 +96,15 @@ def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
     Findings of the same code, subject and message are one finding: the most severe, with the locations of all.
     """
-    merged: dict[tuple[str, str, str], Finding] = {}
+    merged: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code)):
-        key = (finding.code, finding.subject, finding.message)
-        if key in merged:
-            locations = tuple(dict.fromkeys((*merged[key].locations, *finding.locations)))
-            finding = replace(merged[key], locations=locations)
-        merged[key] = finding
-    return tuple(merged.values())
+        merged.setdefault((finding.code, finding.subject, finding.message), []).append(finding)
+    return tuple(equal[0] if len(equal) == 1 else _join_locations(equal) for equal in merged.values())
+
+
+def _join_locations(findings: list[Finding]) -> Finding:
+    locations = (location for finding in findings for location in finding.locations)
+    return replace(findings[0], locations=tuple(dict.fromkeys(locations)))
 
 
 def is_selected(code: str, select: Iterable[str], ignore: Iterable[str]) -> bool:

@@ -59,7 +59,7 @@ class Word:
 
     text: str
     span: Span
-    location: SourceLocation
+    location: SourceLocation = field(hash=False)
     known: bool = True
     shell: str = ""  # shell spelling, if quoting `text` is not enough: "$HOME", *, ~
 
@@ -82,7 +82,7 @@ class Setting:
 
     name: str
     value: str
-    location: SourceLocation
+    location: SourceLocation = field(hash=False)
     span: Span  # covers the whole setting, with its name and values
     value_span: Span = NOWHERE  # covers only the value
     known: bool = True

@@ -248,13 +248,9 @@ def _name_covering_findings(skip: Skip, found_codes: Collection[str]) -> Skip:
     """Return `skip` with only the covering codes that were found, and name them in its reason."""
     if not skip.covered_by:
         return skip
-    return _name_covering(skip, tuple(code for code in skip.covered_by if code in found_codes))
-
-
-@lru_cache(maxsize=1024)
-def _name_covering(skip: Skip, covered_by: tuple[str, ...]) -> Skip:
+    covered_by = tuple(code for code in skip.covered_by if code in found_codes)
     reason = f"{skip.reason}; fix {' and '.join(covered_by)} first" if covered_by else skip.reason
-    return replace(skip, reason=reason, covered_by=covered_by)
+    return Skip(skip.code, skip.name, reason, covered_by)
 
 
 def add_findings(

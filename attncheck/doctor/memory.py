@@ -215,7 +215,7 @@ class CurrentParts(dict[Part, int]):
 
     def __missing__(self, part: Part) -> int:
         value = read_part(self.snapshot, part)
-        if _split_part(part)[2]:
+        if value is not NOT_SET and _split_part(part)[2]:
             try:
                 value = self.known.setdefault((part, value), value)
             except TypeError:  # it holds a dictionary

@@ -4,12 +4,12 @@ The program's source is read, and never run.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import FixedSetting, Launch, Source, SourceLocation
+from attncheck.core.records import replace
 from attncheck.doctor.probes.payload.model.registered_attention import find_unmasked_attentions
 from attncheck.lint.programs.fixed_arguments import MODEL_ARGUMENTS, find_model_arguments, find_unpassed
 from attncheck.lint.programs.modules import SourceTree
@@ -47,10 +47,12 @@ def add_own_attention(job: Job, launch: Launch, read_file: Callable[[str], Sourc
 def add_fixed_arguments(job: Job, launch: Launch) -> Job:
     """Return the job with the settings that its program ignores, because its source has a fixed value instead."""
     fixed_settings = {setting.name: setting for setting in launch.fixed if not setting.is_read}
-    for setting in dict.fromkeys((*job.settings, *launch.entries)):
-        name = setting.name.lstrip("+-").rpartition(".")[2].replace("-", "_")
-        is_unknown = setting.location in {unknown.location for unknown in job.unknown_settings}
-        if is_unknown or not setting.known or setting in launch.fixed:
+    unknown = {item.location for item in job.unknown_settings}
+    names = {*fixed_settings, *MODEL_ARGUMENTS}
+    all_settings = (*job.settings, *launch.entries)
+    ending = ((setting.name.lstrip("+-").rpartition(".")[2].replace("-", "_"), setting) for setting in all_settings)
+    for name, setting in dict.fromkeys(pair for pair in ending if pair[0] in names):
+        if setting.location in unknown or not setting.known or setting in launch.fixed:
             continue
         argument = fixed_settings.get(name) or (_find_model_argument(launch, name) if name in MODEL_ARGUMENTS else None)
         if (
