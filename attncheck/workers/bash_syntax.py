@@ -27,7 +27,7 @@ PLAIN = re.compile(
 )
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def find_syntax_error(script: str) -> tuple[int, str] | None:
     """Return the line and text of the first error that bash finds; None without an error, or without bash.
 

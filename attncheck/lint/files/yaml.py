@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
@@ -66,9 +67,7 @@ def _measure_bracket_depth(text: str) -> int:
 def _compose_document(source: Source) -> tuple[Any, bool]:
     """Return the root node of the first document, and whether others follow."""
     try:
-        loader = _Loader(source.text)
-        node = loader.get_node() if loader.check_node() else None
-        return node, bool(loader.check_node())
+        return _compose_first(source.text)
     except MarkedYAMLError as error:
         problem = error.problem or error.context or "not YAML"
         raise BadUsage(
@@ -78,6 +77,13 @@ def _compose_document(source: Source) -> tuple[Any, bool]:
         raise BadUsage(f"{source.name}: nested too deeply to be read") from None
     except Exception as error:  # ruamel.yaml raises ValueError, AssertionError and others for damaged text
         raise BadUsage(f"{source.name}: not YAML: {_shorten_message(str(error)) or type(error).__name__}") from None
+
+
+@lru_cache(maxsize=64)
+def _compose_first(text: str) -> tuple[Any, bool]:
+    loader = _Loader(text)
+    node = loader.get_node() if loader.check_node() else None
+    return node, bool(loader.check_node())
 
 
 def _format_location(source: Source, mark: Any) -> str:
