@@ -7,9 +7,9 @@ of an override: hydra-core 1.3.2 grammar/OverrideParser.g4; Hydra's own options:
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from attncheck.core.launch import NOWHERE, Setting, Source, Span, Word
+from attncheck.core.records import replace
 from attncheck.lint.open_ends import MANY_WORDS
 
 NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+(?:[eE][-+]?\d+)?|-\d+[eE][-+]?\d+")

@@ -8,12 +8,12 @@ layer (models/llama/modeling_llama.py, `eager_attention_forward`), and also thei
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from attncheck.core.facts import Known
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, SourceLocation
 from attncheck.core.model import Model
+from attncheck.core.records import replace
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import unsuitable_implementations
 from attncheck.lint.arguments import iter_option_values

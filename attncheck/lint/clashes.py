@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from packaging.requirements import Requirement
 
 from attncheck.core.facts import Known
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Setting
+from attncheck.core.records import replace
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.clashes import Clash, load_clashes
 from attncheck.lint.arguments import iter_option_values

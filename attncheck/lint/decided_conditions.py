@@ -5,10 +5,10 @@ The source is the one that will run: next to the launch, or installed in the exa
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Setting
+from attncheck.core.records import replace
 from attncheck.lint.programs.conditions import find_outcomes, follow_program
 from attncheck.lint.programs.interpreter import Outcome
 from attncheck.lint.programs.records import Origin

@@ -14,7 +14,7 @@ deepspeed 0.19.8 runtime/config.py:511 asserts that bf16 and fp16 are not both o
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from attncheck.core.facts import Fact, Known, Unreadable
@@ -22,6 +22,7 @@ from attncheck.core.io.errors import BadUsage
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Setting, Source
 from attncheck.core.plan import Precision
+from attncheck.core.records import replace
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.written import FALSE_WORDS, TRUE_WORDS

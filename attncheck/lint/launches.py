@@ -4,7 +4,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import PurePosixPath
 
@@ -12,6 +12,7 @@ from attncheck.core import registry
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.io.errors import AttncheckError, BadUsage
 from attncheck.core.launch import Launch, Setting, Source, SourceLocation, Word
+from attncheck.core.records import replace
 from attncheck.lint import (
     arguments,
     called_scripts,

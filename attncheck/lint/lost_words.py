@@ -4,11 +4,11 @@ variables that only a comment assigns.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 
 from attncheck.core.job import Consequence, Job, SettingProblem
 from attncheck.core.launch import NOWHERE, Launch, SourceLocation
+from attncheck.core.records import replace
 from attncheck.lint.arguments import is_option
 from attncheck.lint.fields.values import NO_VALUE
 from attncheck.lint.fields.written import FALSE_WORDS, TRUE_WORDS

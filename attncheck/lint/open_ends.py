@@ -8,11 +8,11 @@ absence is not evidence. A rule's conclusion from a default is at most a warning
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from attncheck.core.findings import Finding
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Word
+from attncheck.core.records import replace
 
 COULD_NOT_BE_READ = "could not be read"
 CONFIGURATION_FILE = "the configuration file "

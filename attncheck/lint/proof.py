@@ -9,7 +9,6 @@ modified tree.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 
 from packaging.version import InvalidVersion, Version
@@ -18,6 +17,7 @@ from attncheck.core.io.errors import AttncheckError
 from attncheck.core.job import NO_READER, Job, SettingProblem, UnknownSetting
 from attncheck.core.launch import NOWHERE, Launch, Setting
 from attncheck.core.program import Program, ProgramOption
+from attncheck.core.records import replace
 from attncheck.lint.fields.values import NO_VALUE
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.open_ends import COULD_NOT_BE_READ

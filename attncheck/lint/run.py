@@ -10,7 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,7 @@ from attncheck.core.io.secrets import remember_setting, remember_settings
 from attncheck.core.job import KEYS, Job, LintedLaunch, SettingProblem
 from attncheck.core.launch import COMMAND, Edit, Launch, Source, SourceLocation
 from attncheck.core.model import Model
+from attncheck.core.records import replace
 from attncheck.core.report import Report, merge_reports
 from attncheck.core.results.lint import LintSection, launches_of
 from attncheck.core.snapshot import Snapshot

@@ -1,7 +1,7 @@
 """Finds names that a launch's scripts import and the installed packages no longer have, with doctor's linker."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from attncheck.core import codec
 from attncheck.core.facts import Fact, Known
 from attncheck.core.launch import Launch
 from attncheck.core.links import LAUNCH_CODE, UnresolvedName
+from attncheck.core.records import replace
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.probes.payload.links.own_code import OwnCodeLinker
 from attncheck.lint.programs.modules import INSTALLED

@@ -7,7 +7,7 @@ differs between them is not known.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from attncheck.core.findings import Finding
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch, Setting, Word
 from attncheck.core.plan import Plan
+from attncheck.core.records import replace
 from attncheck.lint.open_ends import MANY_WORDS, lacks_configuration
 from attncheck.lint.programs.trainers import OWN_ATTENTION
 

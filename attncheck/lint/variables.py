@@ -7,12 +7,12 @@ so its own variables override the shell's.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix
 from attncheck.core.job import Job
 from attncheck.core.launch import NOWHERE, Launch, Setting, Source, Word
+from attncheck.core.records import replace
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.gpus import VISIBLE_DEVICES
 

@@ -6,11 +6,12 @@ Everything that is printed or written to a file passes through here once: `clean
 import copy
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from attncheck.core.io.visible import show_control_characters
+from attncheck.core.records import list_fields
 
 if TYPE_CHECKING:  # every command imports this module, so what it needs for cleaning is imported on first use
     from attncheck.core.launch import Edit
@@ -74,9 +75,9 @@ def _map_record(record: Any, clean_one: Callable[[str], str]) -> Any:
     name = getattr(record, "name", None)
     kind: Any = type(record)
     changes = {}
-    for field_name in _list_fields(kind):
+    for field_name in list_fields(kind):
         before = getattr(record, field_name)
-        if not before:  # without text
+        if not before or type(before) in PLAIN:  # without text
             continue
         if field_name == "value" and isinstance(name, str):
             after = _map_named(name, before, clean_one)
@@ -90,11 +91,6 @@ def _map_record(record: Any, clean_one: Callable[[str], str]) -> Any:
     for field_name, after in changes.items():
         object.__setattr__(changed, field_name, after)
     return _remark_masks(record, changed)
-
-
-@cache
-def _list_fields(record_type: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(record_type))
 
 
 def _map_named(name: str, item: Any, clean_one: Callable[[str], str]) -> Any:

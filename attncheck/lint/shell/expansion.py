@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from attncheck.core.launch import NOWHERE
+from attncheck.core.records import replace
 from attncheck.lint.shell import extents
 from attncheck.lint.shell.arithmetic import evaluate_arithmetic
 from attncheck.lint.shell.scope import Field, Scope, Variable, join_fields

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from attncheck.core.launch import NOWHERE, Source, Span
+from attncheck.core.records import replace
 
 MAX_EXPANSIONS = 24  # kept per segment: a variable that is extended repeatedly in a long script has this many
 QUOTING_CHARACTERS = frozenset("\\'\"\n")

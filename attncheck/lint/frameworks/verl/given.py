@@ -7,11 +7,12 @@ configuration. `+key=value` requires one that is missing or null; a list or a ta
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import PurePosixPath
 
 from attncheck.core.launch import Launch, Setting, SourceLocation, Word
+from attncheck.core.records import replace
 from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Release
 
 OVERRIDE = re.compile(r"(?P<prefix>\+\+|\+|~)?(?P<key>[A-Za-z_][\w.@/:-]*)(?:=(?P<value>.*))?", re.DOTALL)
