@@ -24,7 +24,7 @@ GRID_ROWS = 1025  # of 64 heads: more than the 65,535 blocks that a CUDA grid's 
 FEW_DOCUMENTS = (200, 7, 1, 128, 65)
 FEW_HEADS: dict[str, Any] = {"num_heads": 2, "num_kv_heads": 1}  # of long sequences: a CPU takes seconds for many
 LATE_DOCUMENTS = (*(1 + 37 * i % 41 for i in range(28)), 150, 129, 135, 131, 140, 137)  # the late ones are long
-NEARLY_WHOLE_TILES = (255, 120, 113, 8)
+WHOLE_AND_NEARLY_WHOLE_TILES = (256, 120, 113, 8)
 MANY_DOCUMENTS = tuple(1 + 37 * i % 41 for i in range(40))
 TINY_DOCUMENTS = tuple(1 + 2 * i % 5 for i in range(300))
 SOME_EMPTY_DOCUMENTS = (0, 129, 0, 64, 0, 0, 1, 65, 0)
@@ -225,7 +225,7 @@ def _packing_cases() -> Iterator[Case]:
     for seqlens in (TINY_DOCUMENTS, MANY_DOCUMENTS, SOME_EMPTY_DOCUMENTS, (513, 2, 300)):
         yield _packed_case(seqlens)
     yield _packed_case(LATE_DOCUMENTS, num_heads=2, num_kv_heads=1)
-    yield _packed_case(NEARLY_WHOLE_TILES, causal=False)
+    yield _packed_case(WHOLE_AND_NEARLY_WHOLE_TILES, causal=False, **_head_dim_fields(256))
     for seqlens in (FEW_DOCUMENTS, MANY_DOCUMENTS, SOME_EMPTY_DOCUMENTS):
         yield from probe_variants(_packed_case(seqlens), "code", "retrieve", "poison")
     yield from probe_variants(_packed_case(FEW_DOCUMENTS), "nan_poison")

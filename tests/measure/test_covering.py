@@ -100,6 +100,14 @@ def test_the_standard_arrays_hold_every_pair_that_makes_sense(seed: int) -> None
     assert all(map(is_allowed, own))
 
 
+@pytest.mark.parametrize("seed", [0, 1, 7])
+@pytest.mark.parametrize("array", ["quick", "probes"])
+def test_the_quick_array_and_the_probes_hold_every_pair_that_makes_sense(array: Array, seed: int) -> None:
+    coverage, rows = make_coverage(array, seed)
+    missing = missing_tuples([PLAIN | row for row in rows], coverage.dimensions, 2)
+    assert len(missing) <= coverage.excluded[2] < 0.05 * coverage.total[2] and coverage.count_left()[2] == 0
+
+
 def test_suites_are_about_as_long_as_what_was_listed_by_hand() -> None:
     """Which was 344 cases."""
     for seed in (0, 1, 7):
@@ -171,6 +179,13 @@ def test_offsets_pass_what_16_bits_hold() -> None:
     assert {case.mask for case in few} == {"", "bool", "additive"} and min(case.seqlen_k for case in few) > 1 << 15
     wide = [case for case in make_suite("full") if case.family == "offsets" and case.head_dim > 16]
     assert all(sum(case.seqlens_q) * case.num_heads * case.head_dim > 1 << 31 for case in wide) and len(wide) == 2
+
+
+def test_packed_calls_without_options_have_whole_tiles_and_large_heads() -> None:
+    """A kernel may take its masks from the longest document, and has other tiles for large heads."""
+    plain = [case for case in make_suite("standard") if case.layout == "packed" and not (case.causal or case.windowed)]
+    lengths = [case.seqlens_k for case in plain if case.head_dim > 192 and not (case.mask or case.dropout)]
+    assert any(max(own) % 128 == 0 and any(length % 128 for length in own) for own in lengths)
 
 
 def test_features_meet_more_than_1024_keys() -> None:

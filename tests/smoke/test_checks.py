@@ -399,5 +399,6 @@ def test_a_limit_that_decides_nothing_is_no_pass() -> None:
     finer = replace(result, measures=(coarse, Measure("gradients, fp32", 1e-7, 1e-5)))
     assert judge_result(finer) == "pass", "float32 decides the same quantity"
     assert judge_result(replace(result, measures=(replace(coarse, limit=0.06, value=0.03),))) == "pass"
+    assert judge_result(replace(result, measures=(replace(coarse, value=0.05),))) == "pass"
     assert judge_result(replace(result, measures=(replace(coarse, value=2.0),))) == "fail"
     assert judge_result(replace(result, measures=(Measure("log p, nats a token", 0.1, 0.3),))) == "pass"
