@@ -584,6 +584,8 @@ LONG = make_case(40, 70, 50, layout="packed")
         (LONG, (39,), "in query 39"),
         (make_case(64, 64), (1, 62, 63), ""),
         (make_case(64, 64), (0, 1, 2), "in the first 3 queries"),
+        (make_case(300), range(299), ""),  # one row says little
+        (make_case(300), range(298), "in the first 298 queries"),
     ],
 )  # fmt: skip
 def test_more_places_along_the_sequence(case: Case, wrong: Sequence[int], place: str) -> None:
