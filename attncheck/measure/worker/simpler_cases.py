@@ -24,11 +24,13 @@ UNUSED_HEAD_DIMS = (136, 168, 152, 184, 200, 232, 216, 248)
 TILE = 64
 LIMITS = (32768, 8192, 2048, 512, 128)  # of lengths; the largest with which a case is right is named
 FEW_HEADS = 4
-ONE_QUERY = "one query in each sequence"
 IMPLIED = (  # by a feature that is named: features that are not
     (r"\d+ (documents|batch)", "several (documents|batch)"),
+    ("documents of unequal lengths", "several documents|a packed layout"),
+    ("more keys than queries, fewer keys than queries", "documents of unequal lengths"),
     ("a head_dim that is not", "head_dim"),
-    (ONE_QUERY, "lengths that are not|more keys than queries"),
+    ("one query in each sequence", "lengths that are not|more keys than queries"),
+    ("one key in each sequence", "lengths that are not|fewer keys than queries"),
     ("documents without queries", "more keys than queries"),
     ("documents without keys", "fewer keys than queries"),
 )
@@ -75,8 +77,9 @@ def _iter_removals(case: Case) -> Iterator[tuple[str, Change]]:
         yield name, lambda x, fields=fields: replace(x, **fields)  # type: ignore[misc]
     if not case.probe or case.dropout:
         yield "dropout", lambda x: replace(x, dropout=0.0, probe="" if x.dropout else x.probe)
-    if max(case.seqlens_q) == 1:
-        yield ONE_QUERY, lambda x: _map_lengths(x, lambda n: n and max(2, n))
+    for side, token in (("seqlens_q", "query"), ("seqlens_k", "key")):
+        if max(getattr(case, side)) == 1:
+            yield f"one {token} in each sequence", lambda x, side=side: _allow_two(x, side)  # type: ignore[misc]
     yield "lengths that are not multiples of 64", _fill_tiles
     yield "documents without queries", lambda x: _drop_documents(x, lambda q, k: k and not q)
     yield "documents without keys", lambda x: _drop_documents(x, lambda q, k: q and not k)
@@ -111,10 +114,12 @@ def _iter_removals(case: Case) -> Iterator[tuple[str, Change]]:
 
 def _make_contiguous(case: Case, index: int) -> Case:
     letters = STRIDE_LETTERS.get(case.strides, case.strides)
-    if len(letters) != len("qkvo"):
-        return case
     letters = letters[:index] + "c" + letters[index + 1 :]
     return replace(case, strides={text: name for name, text in STRIDE_LETTERS.items()}.get(letters, letters))
+
+
+def _allow_two(case: Case, side: str) -> Case:
+    return replace(case, **{side: tuple(n and max(2, n) for n in getattr(case, side))})  # type: ignore[arg-type]
 
 
 def _lengthen_side(case: Case, side: str) -> Case:
@@ -229,7 +234,7 @@ def find_cause(case: Case, is_right: Callable[[Case], bool | None]) -> tuple[Cas
     lengths = [name for name in named if re.match("over .* tokens", name)]
     named = [name for name in named if name not in lengths[1:]]
     for stronger, implied in IMPLIED:
-        if any(re.match(stronger, name) for name in named):
+        if re.search(stronger, ", ".join(named)):
             named = [name for name in named if not re.match(implied, name)]
     return (reduced, tuple(named)) if len(named) <= MAX_NAMED else None
 
