@@ -412,6 +412,10 @@ def test_dropout_is_not_blamed_for_what_is_wrong_without_it() -> None:
     assert violations[0].startswith(f"{NEEDED}only sinks; right") and violations[1].startswith("so without dropout"), (
         violations
     )
+    rich: dict[str, object] = {"layout": "packed", "seqlens_q": (40, 33, 17, 70), "seqlens_k": (40, 33, 17, 70)}
+    packed = with_name(replace(DROPPED, **rich))  # type: ignore[arg-type]
+    violations = measure_parity(forget_together("many"), packed, noise="eager", takes_mask=True).violations
+    assert violations[0].startswith(f"{NEEDED}only 4 documents; right"), "sizes are named too"
     run = measure_parity(forget_together("dropout", "group"), case, noise="eager", takes_mask=True)
     assert run.violations[0].startswith("dropout 0.2 keeps") and not run.pattern
 

@@ -39,7 +39,7 @@ MODULES = {  # and their tests: first those that are mostly a module's own
     "attncheck/ring/worker/session.py": RING,
     f"{REFERENCE}/error_patterns.py": ("tests/attention/test_error_patterns.py", SESSIONS),
     f"{REFERENCE}/oracle.py": ("tests/attention/test_oracle.py", *ALWAYS),
-    f"{REFERENCE}/rounding_noise.py": ALWAYS,
+    f"{REFERENCE}/rounding_noise.py": (*ALWAYS, "tests/attention/test_oracle.py"),
     f"{REFERENCE}/score.py": ("tests/attention/test_score.py", *ALWAYS),
     f"{REFERENCE}/structured_common.py": KEYS,
     f"{REFERENCE}/structured_dropout.py": ("tests/attention/test_structured_dropout.py", SESSIONS),
