@@ -31,7 +31,7 @@ from attncheck.lint.release import ChosenRelease
 from attncheck.lint.sources import read_source
 
 CLOSE_MATCH = 0.8
-QUOTED_CHECK = re.compile(r"(\w+) [\w.]+ ([\w/]+\.py):.*?: (assert .+)")
+QUOTED_CHECK = re.compile(r"(\w+) [\w.]+ ([\w/]+\.py):.*?: ((?:if .+: )?assert .+)")
 CHOOSING_FRAMEWORKS = ("trl", "transformers")  # their launches mostly start users' scripts
 LIBRARIES = ("trl", "transformers", "unsloth")
 

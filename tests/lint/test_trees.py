@@ -640,6 +640,24 @@ def test_an_assertion_that_the_tree_lacks_refuses_nothing(tmp_path: Path, before
     assert any("is less than" in finding.message for finding in report.findings) == is_said
 
 
+@pytest.mark.parametrize(
+    ("check", "is_said"),
+    [
+        ("    assert args.save is not None, 'needed'\n", True),
+        ("    if args.config is None:\n            assert args.save is not None, 'needed'\n", False),
+        ("    pass\n", False),
+    ],
+    ids=["as in the release", "under another condition", "removed"],
+)
+def test_a_fork_of_slime_asserts_what_its_source_asserts(tmp_path: Path, check: str, is_said: bool) -> None:
+    lines = f"def validate(args):\n    if args.save_interval is not None:  # checkpoints\n    {check}"
+    files = {"slime/__init__.py": "", "slime/utils/__init__.py": "", "slime/utils/arguments.py": lines}
+    sizes = "--actor-num-nodes 1 --hf-checkpoint m --rollout-batch-size 8 --num-rollout 10"
+    text = f"python3 train.py {sizes} --save-interval 5 --config policies.yaml\n"
+    report = lint(write_tree(tmp_path, {**files, "train.py": "import slime.utils.arguments\n", "run.sh": text}))[1]
+    assert any("--save-interval without --save" in finding.message for finding in report.findings) == is_said
+
+
 @pytest.mark.parametrize(("version", "count"), [("0.1", 0), ("0.3.0.post1", 1)])
 def test_what_later_releases_refuse_is_not_said_of_an_older_tree(tmp_path: Path, version: str, count: int) -> None:
     sizes = "data.train_batch_size=2 actor_rollout_ref.rollout.n=1 trainer.n_gpus_per_node=4 trainer.nnodes=1"

@@ -1,6 +1,7 @@
 """What slime refuses or ignores, each with the releases that do so; miles refuses the same (31f1ca9).
 
-Read in the tags v0.1.0 to v0.3.1; lines of slime/utils/arguments.py are those of v0.3.1.
+Read in the tags v0.1.0 to v0.3.1; lines of slime/utils/arguments.py are those of v0.3.1. A fork next to the launch
+whose file lacks an assertion, or asserts it under other conditions, refuses nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from attncheck.lint.fields import Consequence, Fact, Known, SettingProblem, is_a
 from attncheck.lint.frameworks.megatron.options import MODEL_PARALLEL_OPTIONS, MegatronReading
 from attncheck.lint.frameworks.megatron.problems import find_size_problems
 
-ARGUMENTS = "slime 0.3.1 slime/utils/arguments.py"
+ARGUMENTS = "slime 0.3.1 utils/arguments.py"
 EVALUATION_SINCE = "0.2.0"
 IMPORTANCE_SINCE = "0.2.0"
 GATHERED_SINCE = "0.3.0"  # --allgather-cp is refused for models without DeepSeek's sparse attention
@@ -29,7 +30,7 @@ def find_problems(options: MegatronReading, version: str, world_size: Fact[int])
             options,
             "refuses",
             "--use-rollout-logprobs with --use-tis: AssertionError",
-            "1796",
+            "1796: assert not args.use_tis",
             "use-tis",
             advice="remove one of the two",
         )
@@ -61,7 +62,7 @@ def _check_dynamic_batch(options: MegatronReading) -> Iterator[SettingProblem]:
             options,
             "refuses",
             "--use-dynamic-batch-size without --max-tokens-per-gpu: AssertionError",
-            "1809",
+            "1809: assert args.max_tokens_per_gpu is not None",
             advice="--max-tokens-per-gpu 9216",
         )
     elif options.get_int("micro-batch-size", 1) > 1:  # 1 is the default
@@ -81,7 +82,7 @@ def _check_penalties(options: MegatronReading) -> Iterator[SettingProblem]:
             options,
             "refuses",
             "--kl-coef and --kl-loss-coef are both above 0: AssertionError",
-            "1787",
+            "1787: assert not (args.kl_coef != 0 and args.kl_loss_coef != 0)",
             "kl-coef",
             advice="set one of them to 0",
         )
@@ -94,7 +95,7 @@ def _check_normalisation(options: MegatronReading) -> Iterator[SettingProblem]:
             options,
             "refuses",
             f"--advantage-estimator {estimator} without --normalize-advantages: AssertionError",
-            "1790",
+            "1790: assert args.normalize_advantages",
             advice="--normalize-advantages",
         )
 
@@ -111,7 +112,7 @@ def _check_steps(options: MegatronReading) -> Iterator[SettingProblem]:
             "refuses",
             f"--global-batch-size {written} is not {prompts} prompts x {samples} samples / {steps} steps = "
             f"{prompts * samples // steps}: AssertionError",
-            "1911",
+            "1911: assert args.global_batch_size == global_batch_size",
             "global-batch-size",
             advice="leave --global-batch-size out",
         )
@@ -124,7 +125,7 @@ def _check_length_of_training(options: MegatronReading) -> Iterator[SettingProbl
             options,
             "refuses",
             "neither --num-rollout nor --num-epoch: AssertionError",
-            "1940",
+            "1940: assert args.num_rollout is not None",
             advice="--num-rollout 1000, or --num-epoch 1",
         )
 
@@ -135,7 +136,7 @@ def _check_intervals(options: MegatronReading) -> Iterator[SettingProblem]:
             options,
             "refuses",
             "--eval-interval without --eval-prompt-data: AssertionError",
-            "1782",
+            "1782: if args.eval_interval is not None: assert args.eval_datasets",
             "eval-interval",
             advice="--eval-prompt-data NAME FILE",
         )
@@ -144,7 +145,7 @@ def _check_intervals(options: MegatronReading) -> Iterator[SettingProblem]:
             options,
             "refuses",
             "--save-interval without --save: AssertionError",
-            "1785",
+            "1785: if args.save_interval is not None: assert args.save is not None",
             "save-interval",
             advice="--save FOLDER",
         )
