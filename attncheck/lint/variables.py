@@ -114,12 +114,12 @@ def _gives_gpus(launch: Launch, job: Job) -> bool:
 def _show_gpus(snapshot: Snapshot, setting: str | None) -> Snapshot:
     """Return the snapshot with the GPUs that CUDA_VISIBLE_DEVICES leaves visible; all of them if it is unknown.
 
-    CUDA stops at the first entry that names no GPU, and a repeated one hides all (see ATN213).
+    CUDA stops at the first entry that names no GPU; a repeated one, or an empty value, hides all (see ATN213).
     """
     if not isinstance(snapshot.devices, Known):
         return snapshot
     devices = snapshot.devices.value
-    entries = [entry.strip() for entry in setting.split(",")] if setting is not None else []
+    entries = [entry.strip() for entry in setting.split(",")] if setting else []
     if setting is None or not all(re.fullmatch(r"-?\d{1,4}", entry) for entry in entries):
         visible = {device.index for device in devices}
     else:

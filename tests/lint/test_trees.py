@@ -546,6 +546,7 @@ FOUR = "python -m verl.trainer.main_ppo trainer.n_gpus_per_node=4 trainer.nnodes
     [
         ("CUDA_VISIBLE_DEVICES=2,3,7,8 ", 1, "leaves 3; ranks without a GPU fail"),
         ("CUDA_VISIBLE_DEVICES=0,1 ", 1, "leaves 2; verl raises a ValueError"),
+        ("CUDA_VISIBLE_DEVICES= ", 1, "leaves 0"),
         ("CUDA_VISIBLE_DEVICES=4,5,6,7 ", 1, ""),
         ("CUDA_VISIBLE_DEVICES=$1 ", 1, ""),
         ("CUDA_VISIBLE_DEVICES=0,1 ", 2, ""),  # the cluster's GPUs
