@@ -396,6 +396,14 @@ def test_an_option_without_its_value_is_as_the_parser_of_the_program_takes_it(
     assert [f.severity for f in report.findings if f.code == "ATN441"] == ([severity] if severity else [])
 
 
+@pytest.mark.parametrize(("name", "count"), [("--train", 0), ("--train_sampling_strategy", 1)])
+def test_an_abbreviation_may_be_an_option_of_a_program_that_is_not_here(tmp_path: Path, name: str, count: int) -> None:
+    keys = '{"output_dir": "o", "per_device_train_batch_size": 1, "learning_rate": 0.1, "num_train_epochs": 1}'
+    (tmp_path / "c.json").write_text(keys)
+    report = lint_text(tmp_path, "", f"python -m lm_tuner {name} --config c.json", "h100x8,transformers=5.17.0")
+    assert find_jobs(report) and len([f for f in report.findings if "has no value" in f.message]) == count
+
+
 @pytest.mark.parametrize(("value", "count"), [('=""', 0), (' ""', 0), ("", 1)])
 def test_an_empty_value_is_a_value(tmp_path: Path, value: str, count: int) -> None:
     program = TRAINER.format(annotation="bool", default="False")

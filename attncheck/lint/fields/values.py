@@ -251,12 +251,14 @@ def find_refused_settings(settings: ParsedSettings, transformers: str, is_own: b
 
     A parser checks the choices of options, and not those of a file's keys: only a program of the framework (`is_own`)
     and TrainingArguments' own `__post_init__` are known to refuse them later. For releases of transformers that were
-    not read, only refusals of argparse itself are included.
+    not read, only refusals of argparse itself are included. An abbreviated name ("--train") may be another option's.
     """
     is_read = find_constraint(HF_ARGUMENT_PARSER, transformers) is not None
     for setting in settings.all_settings:
         option = settings.options.find_option(setting.name) if setting.known else None
-        if option is not None and setting.raw.known:
+        written = setting.raw.name.lstrip("-").replace("-", "_")
+        is_prefix = setting.name.startswith(written) and written != setting.name
+        if option is not None and setting.raw.known and not is_prefix:
             is_dated = settings.options.any_release.get(setting.name, ("",))[0] != "transformers"
             choices = option.choices if is_own or setting.is_option or not is_dated else ()
             evidence = HF_ARGUMENT_PARSER[0].evidence if setting.is_option or not is_dated else UNCHECKED_KEYS
