@@ -404,6 +404,19 @@ def test_an_abbreviation_may_be_an_option_of_a_program_that_is_not_here(tmp_path
     assert find_jobs(report) and len([f for f in report.findings if "has no value" in f.message]) == count
 
 
+@pytest.mark.parametrize(("value", "count"), [("None", 1), ("none", 0), ("wandb", 0)])
+@pytest.mark.parametrize("release", ["4.31.0", "4.57.6"])
+def test_none_in_capitals_is_the_name_of_a_tracker(tmp_path: Path, release: str, value: str, count: int) -> None:
+    program = TRAINER.format(annotation="bool", default="False")
+    for text, expected in [
+        (program, count),
+        (ARGPARSE_TRAINER.format(keywords="").replace("--bf16", "--report_to"), 0),  # it may replace the text
+    ]:
+        command = f"{COMMAND} --report_to {value}"
+        report = lint_text(tmp_path, text, command, f"h100x8,transformers={release}")
+        assert len([f for f in report.findings if "name of a tracker" in f.message]) == expected
+
+
 @pytest.mark.parametrize(("value", "count"), [('=""', 0), (' ""', 0), ("", 1)])
 def test_an_empty_value_is_a_value(tmp_path: Path, value: str, count: int) -> None:
     program = TRAINER.format(annotation="bool", default="False")

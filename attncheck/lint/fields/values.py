@@ -240,6 +240,10 @@ VALUE_KINDS = ("int", "float", "str", "list", "dict")
 # HfArgumentParser, by releases of transformers; TRL's own copy since 1.0 (scripts/_hf_argparser.py) does the same.
 HF_ARGUMENT_PARSER = (Constraint("transformers 5.23.0 hf_argparser.py:204-247, _parse_dataclass_field", "4.40.2"),)
 
+NO_TRACKER = (
+    "transformers 5.17.0 integrations/integration_utils.py:2673, get_reporting_integration_callbacks: "
+    "{integration} is not supported; 4.31.0 integrations.py does the same"
+)
 UNCHECKED_KEYS = (
     "transformers 5.23.0 hf_argparser.py, parse_dict: nothing checks a file's keys, so the framework stops at another"
     " value, or goes on without what it asks for"
@@ -288,6 +292,9 @@ def _check_value(
         sets = {setting.name: "true"} if is_optional else {}
         text = f"{name} {NO_VALUE}: {reason}"
         yield SettingProblem("refuses", text, (evidence,), location, sets, universal=not is_optional)
+    elif setting.is_option and setting.name == "report_to" and value == "none" != setting.value:
+        text = f"{name} is {setting.value!r}, which is taken for the name of a tracker: ValueError"
+        yield SettingProblem("refuses", text, (NO_TRACKER,), location, {setting.name: value}, universal=True)
     elif kind in ("bool", "bool?") and value not in TRUE_WORDS | FALSE_WORDS | NULL_WORDS:
         yield SettingProblem(
             "refuses", f"{name} is {setting.value!r}, which is neither true nor false", (evidence,), location
