@@ -417,6 +417,28 @@ def test_none_in_capitals_is_the_name_of_a_tracker(tmp_path: Path, release: str,
         assert len([f for f in report.findings if "name of a tracker" in f.message]) == expected
 
 
+HALVES = """
+from transformers import Trainer, TrainingArguments
+Trainer(args=TrainingArguments(output_dir="o", bf16={}, fp16={})).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "count"),
+    [
+        (TRAINER.format(annotation="bool", default="False"), "--bf16 --fp16 True", 1),
+        (TRAINER.format(annotation="bool", default="False"), "--bf16 True --fp16 False", 0),
+        (TRAINER.format(annotation="bool", default="False"), "--bf16 --fp16 $HALF", 0),
+        (HALVES.format("True", "True"), "", 1),
+        (HALVES.format("has_bf16()", "not has_bf16()"), "", 0),
+    ],
+)
+def test_both_halves_are_refused(tmp_path: Path, program: str, options: str, count: int) -> None:
+    command = f"{COMMAND} {options}" if options else "torchrun train.py"
+    report = lint_text(tmp_path, program, command)
+    assert len([f for f in report.findings if "bf16 and fp16 are both on" in f.message]) == count
+
+
 @pytest.mark.parametrize(("value", "count"), [('=""', 0), (' ""', 0), ("", 1)])
 def test_an_empty_value_is_a_value(tmp_path: Path, value: str, count: int) -> None:
     program = TRAINER.format(annotation="bool", default="False")

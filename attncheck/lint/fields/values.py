@@ -240,6 +240,7 @@ VALUE_KINDS = ("int", "float", "str", "list", "dict")
 # HfArgumentParser, by releases of transformers; TRL's own copy since 1.0 (scripts/_hf_argparser.py) does the same.
 HF_ARGUMENT_PARSER = (Constraint("transformers 5.23.0 hf_argparser.py:204-247, _parse_dataclass_field", "4.40.2"),)
 
+BOTH_HALVES = "transformers 5.17.0 training_args.py:1752: if self.fp16 and self.bf16: raise ValueError; 4.31.0:1333"
 NO_TRACKER = (
     "transformers 5.17.0 integrations/integration_utils.py:2673, get_reporting_integration_callbacks: "
     "{integration} is not supported; 4.31.0 integrations.py does the same"
@@ -257,6 +258,15 @@ def find_refused_settings(settings: ParsedSettings, transformers: str, is_own: b
     and TrainingArguments' own `__post_init__` are known to refuse them later. For releases of transformers that were
     not read, only refusals of argparse itself are included. An abbreviated name ("--train") may be another option's.
     """
+    halves = [setting for name in ("bf16", "fp16") if (setting := settings.by_field.get(name)) and setting.raw.known]
+    if len(halves) == 2 and all(settings.is_on(setting.name) for setting in halves):
+        yield SettingProblem(
+            "refuses",
+            "bf16 and fp16 are both on: ValueError",
+            (BOTH_HALVES,),
+            halves[1].raw.location,
+            {"fp16": "false"},
+        )
     is_read = find_constraint(HF_ARGUMENT_PARSER, transformers) is not None
     for setting in settings.all_settings:
         option = settings.options.find_option(setting.name) if setting.known else None
