@@ -1,8 +1,8 @@
 """The launch uses a package that is not installed.
 
 What it checks: whether the packages that the framework always imports are installed. It also checks flash-attn 2, 3 or
-4 if the launch requests it, `kernels` for a Hub kernel, ring-flash-attn for ring attention, and liger-kernel for its
-kernels.
+4 if the launch requests it, `kernels` for a Hub kernel, which the model's class may use instead, ring-flash-attn for
+ring attention, and liger-kernel for its kernels.
 
 Why it matters: OpenRLHF cannot even be imported without flash-attn, regardless of the requested implementation. Other
 frameworks stop when the model is loaded, or continue with another implementation.
@@ -13,7 +13,10 @@ Source: openrlhf 0.11.2 models/ring_attn_utils.py:3-4; transformers 5.17.0 model
 `_flash_attn_can_dispatch`; ring_flash_attn 0.1.8 adapters/hf_adapter.py.
 """
 
+from attncheck.core.model import Model
+from attncheck.core.snapshot import value_or
 from attncheck.doctor.fixes import install_flash_attn_package, install_packages
+from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_wheels import FLASH_ATTN_3_INDEX
 from attncheck.doctor.queries import (
@@ -22,6 +25,7 @@ from attncheck.doctor.queries import (
     change_settings,
     describe_job,
     effective_attn_implementation,
+    find_redirect,
     find_requested_kernel,
     locate_settings,
     require_job,
@@ -37,13 +41,15 @@ def check(snapshot: Snapshot) -> Problems:
     for module in job.imports:
         if isinstance(snapshot.package(module), Absent) and not can_import(snapshot, module):
             yield _missing_package_problem(snapshot, job, module.replace("_", "-"), "it is always imported", ())
-    implementation = effective_attn_implementation(job)
+    requested, model = effective_attn_implementation(job), value_or(snapshot.model, None)
+    implementation = (model and find_redirect(snapshot, model, requested)) or requested
     is_from_hub = KERNEL_NAME.fullmatch(implementation)
     package = "kernels" if is_from_hub else transformers.FLASH_DISTRIBUTIONS.get(implementation, "")
     is_missing = bool(package) and isinstance(snapshot.package(package), Absent)
     is_reported = package.replace("-", "_") in job.imports
     if is_missing and not is_reported and not _is_provided_elsewhere(snapshot, implementation, package):
-        yield _missing_package_problem(snapshot, job, package, f"it requires {implementation}", (_use_sdpa(job),))
+        fix = _use_other_attention(snapshot, job, model)
+        yield _missing_package_problem(snapshot, job, package, f"it requires {implementation}", (fix,))
     uses_ring = job.scheme == "llama3" and job.plan.ring_size > 1 and "ring_flash_attn" not in job.imports
     if uses_ring and isinstance(snapshot.package("ring-flash-attn"), Absent):
         yield _missing_package_problem(
@@ -69,13 +75,15 @@ def _is_provided_elsewhere(snapshot: Snapshot, implementation: str, package: str
     return can_import(snapshot, MODULES.get(package, package)) or is_replaced
 
 
-def _use_sdpa(job: Job) -> Fix:
-    settings = {"attn_implementation": "sdpa"}
-    if job.plan.ring_size > 1 and job.hooked and "sdpa" not in job.hooked:
+def _use_other_attention(snapshot: Snapshot, job: Job, model: Model | None) -> Fix:
+    fixes = use_other_attention(snapshot, model, *transformers.FLASH_DISTRIBUTIONS) if model else ()
+    settings = {"attn_implementation": "sdpa", **(fixes[0].sets if fixes else {})}
+    name = settings["attn_implementation"]
+    if job.plan.ring_size > 1 and job.hooked and name not in job.hooked:
         settings["ring_size"] = "1"
-    if job.plan.packed and job.packs_with and "sdpa" not in job.packs_with:
+    if job.plan.packed and job.packs_with and name not in job.packs_with:
         settings["packing"] = "off"
-    return change_settings("or use sdpa", settings)
+    return change_settings(f"or use {name}", settings)
 
 
 def _missing_package_problem(

@@ -32,7 +32,12 @@ FIRES["flash_attention_3 before 5.4, where flash-attn 2 is not replaced either"]
     s.with_package(s.with_package(with_kernels("5.3.0", "0.10.2"), "flash-attn", "2.8.3"), "ring-flash-attn", "0.1.8"),
     "flash_attention_3",
 )
+GPT_OSS = s.with_model(with_kernels("5.5.0", "0.12.3"), model_type="gpt_oss", sinks=True, accepts=s.Absent("not asked"))
+FIRES["kernels, which the class uses instead of the flash-attn that is installed"] = s.with_trl_job(
+    s.without_packages(s.with_package(GPT_OSS, "flash-attn", "2.8.3"), "kernels"), "flash_attention_2"
+)
 SILENT = {
+    "a class that uses a Hub kernel instead": s.with_trl_job(GPT_OSS, "flash_attention_2"),
     "flash_attention_3, for which transformers loads the Hub's": s.with_trl_job(
         with_kernels("5.17.0", "0.16.0"), "flash_attention_3"
     ),
@@ -47,4 +52,4 @@ SILENT = {
 
 def says(findings: str) -> bool:
     """Return whether the package is named."""
-    return "which is not installed" in findings
+    return "which is not installed" in findings and not ("vllm-flash-attn3" in findings and "use sdpa" in findings)
