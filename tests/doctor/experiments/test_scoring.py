@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -139,3 +140,20 @@ def test_rewards_times_four(fault: str, parts: list[str]) -> None:
     assert [item["setting"] for item in found] == ["", "scale_rewards=none"]
     assert [item["part"] for item in found] == parts
     assert {item["change"] for item in found} == {f"scale_rewards, {REWARDS}"}
+
+
+@pytest.mark.parametrize(("error", "answers"), [(None, [""]), (TypeError("it takes other arguments"), ["TypeError"])])
+def test_rewards_that_cannot_be_measured_are_reported(
+    error: Exception | None, answers: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def measure_rewards(make: object) -> Any:
+        if error is not None:
+            raise error
+        yield {"change": REWARDS}
+
+    monkeypatch.setattr(main, "_has", lambda module: True)
+    monkeypatch.setattr(main, "_find_trl_class", lambda *_: Scorer)
+    monkeypatch.setattr(main, "measure_rewards", measure_rewards)
+    monkeypatch.setattr(main, "SAMPLING", {"grpo": ("",)})
+    found = [item for field, item in main.measure_sampling(str(tmp_path)) if field == "twins"]
+    assert [item.get("error", "").partition(":")[0] for item in found] == answers

@@ -241,3 +241,13 @@ def test_a_trainer_that_was_not_measured_is_inconclusive() -> None:
     assert not list(rule.check(others))
     with pytest.raises(MissingFact):
         list(rule.check(s.with_job(snapshot, {"accumulation": 4}, framework="trl", trainer="cpo")))
+
+
+@pytest.mark.parametrize(("own", "padded"), [([0, 0, 1, 1], [0] * 6 + [1, 1]), ([1, 1, 1, 0], [1] * 3 + [0] * 5)])
+def test_padding_is_added_where_the_collator_pads(own: list[int], padded: list[int]) -> None:
+    mask = torch.tensor([own, [1] * 4])
+    prompts = {"prompt_input_ids": mask * 7, "prompt_attention_mask": mask}
+    batch = twins.pad_batch({**prompts, "input_ids": mask, "attention_mask": torch.ones_like(mask)}, 63)
+    assert batch["prompt_attention_mask"][0].tolist() == padded
+    assert batch["prompt_attention_mask"].shape == batch["prompt_input_ids"].shape == (2, 8)
+    assert batch["input_ids"].shape == (2, 4)  # no row shows the side

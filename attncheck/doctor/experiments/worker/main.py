@@ -608,8 +608,9 @@ def measure_sampling(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
         make = functools.partial(make_sampling_trainer, config, trainer, folder, tokenizer, _training_arguments)
         if trainer is not None:
             yield "scorings", _answer({"trainer": "trl", "variant": objective}, measure_scoring, make)
-            with contextlib.suppress(Exception):  # a release without these settings, or other arguments
-                yield from (("twins", {"trainer": "trl", "variant": objective, **it}) for it in measure_rewards(make))
+            measured = _answer({}, lambda: {"rewards": list(measure_rewards(make))})  # noqa: B023
+            for item in measured.get("rewards", [measured]):  # an error is an answer too
+                yield "twins", {"trainer": "trl", "variant": objective, **item}
             for loss in losses:
                 variant = f"{objective} loss_type={loss}" if loss else objective
                 question = {"trainer": "trl", "variant": variant}

@@ -71,8 +71,9 @@ def measure_rewards(make: Callable[..., Any]) -> Iterator[dict[str, Any]]:
     Values are those that the trainer's classes compare with. Without the division the gradient is linear in the
     rewards; with it, the factor has no effect.
     """
-    name, made = next(name for name in vars(make().args) if SCALING.fullmatch(name)), make()
-    for options in ({}, *({name: value} for value in list_compared(type(made), name) or (True, False))):
+    made = make()
+    name = next(filter(SCALING.fullmatch, vars(made.args)), "")
+    for options in ({}, *({name: value} for value in list_compared(type(made), name) or (True, False))) * bool(name):
         norms = []
         for factor in (1.0, FACTOR):
             trainer = make(**options, learning_rate=0.0)
