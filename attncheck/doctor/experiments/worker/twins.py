@@ -91,17 +91,13 @@ def write_rows(lengths: Any, settings: Mapping[str, Any] | None = None) -> list[
         for pair in lengths
     ]  # fmt: skip
     roles = ("user", "assistant")
-    # Of two lengths, so that a collator shows the side that it pads; their last token is the same.
-    prompts = ["w1 w2 w1 w2 w3 " if pair[0] > LENGTHS[0][1] else "w1 w2 w3 " for pair in lengths]
     kinds: list[list[Row]] = [
-        [{"prompt": prompt, "chosen": pair[0], "rejected": pair[1]} for prompt, pair in zip(prompts, answers)],
-        [{"prompt": prompt, "completion": pair[0], "label": not index % 2}
-         for index, (prompt, pair) in enumerate(zip(prompts, answers))],
-        [{"prompt": prompt, "completion": pair[0]} for prompt, pair in zip(prompts, answers)],
-        [{"prompt": prompt.strip(), "completions": pair, "labels": [True, False]}
-         for prompt, pair in zip(prompts, answers)],
-        [{"messages": [{"role": role, "content": text} for role, text in zip(roles, (prompt.strip(), f" {pair[0]}"))]}
-         for prompt, pair in zip(prompts, answers)],
+        [{"prompt": "w1 w2 w3 ", "chosen": chosen, "rejected": rejected} for chosen, rejected in answers],
+        [{"prompt": "w1 w2 w3 ", "completion": pair[0], "label": not index % 2} for index, pair in enumerate(answers)],
+        [{"prompt": "w1 w2 w3 ", "completion": answer} for answer, _ in answers],
+        [{"prompt": "w1 w2 w3", "completions": pair, "labels": [True, False]} for pair in answers],
+        [{"messages": [{"role": role, "content": text} for role, text in zip(roles, ("w1 w2 w3", f" {pair[0]}"))]}
+         for pair in answers],
     ]  # fmt: skip
     columns = [name for name, value in (settings or {}).items() if value == COLUMN]
     return [[row | dict.fromkeys(columns, 1.0 + number) for number, row in enumerate(rows)] for rows in kinds]
@@ -153,7 +149,7 @@ def _flatten(parameters: Any) -> Any:
 
 
 def pad_batch(batch: Any, token: int) -> dict[str, Any]:
-    """Return a batch with four more columns of padding, on the side where its collator pads these rows."""
+    """Return a batch with four more columns of padding, on the side where its collator pads; none if no row has any."""
     import torch
 
     padded = dict(batch)
