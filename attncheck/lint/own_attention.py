@@ -58,6 +58,7 @@ def add_fixed_arguments(job: Job, launch: Launch) -> Job:
         if (
             argument is None
             or not argument.known
+            or setting.location.source.endswith(argument.location.source)  # the program sets it itself
             or argument.value.casefold() == (setting.value.strip("\"'") or "true").casefold()
         ):
             continue

@@ -594,6 +594,19 @@ def test_a_setting_that_the_program_overrides_is_ignored(tmp_path: Path, passed:
     assert [message.partition(" is")[0] for message in messages] == ignored
 
 
+@pytest.mark.parametrize("passed", ["", ", dtype=None", ", attn_implementation='eager'"])
+def test_what_a_script_sets_itself_is_not_ignored(tmp_path: Path, passed: str) -> None:
+    text = (
+        "from transformers import AutoModelForCausalLM\nfrom trl import SFTConfig, SFTTrainer\n"
+        f"model = AutoModelForCausalLM.from_pretrained('m'{passed})\n"
+        "SFTTrainer(model, args=SFTConfig(output_dir='o')).train()\n"
+    )
+    [launch] = read_tree(tmp_path, {"train.py": text}, "python train.py")
+    [trl] = [framework for framework in frameworks.load() if framework.name == "trl"]
+    job = add_fixed_arguments(trl.read(launch, "1.16.0", s.h200()), launch)
+    assert not [problem for problem in job.problems if "is ignored" in problem.message]
+
+
 LAUNCHER = """
 import os
 from slime.utils.external_utils.command_utils import execute_train
