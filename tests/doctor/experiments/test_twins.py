@@ -28,6 +28,7 @@ class Config:
     padding_free: bool = False
     max_length: int = 64
     margin: str = ""  # whether rows have this column
+    use_liger_loss: bool = False
 
 
 class OurTrainer:
@@ -89,7 +90,7 @@ class OurTrainer:
             self.baseline = self.baseline / 2 + float(rows.detach().mean())
             rows = (rows - self.baseline) ** 2
         loss = rows.mean()
-        if self.fault == "not divided":
+        if self.fault == "not divided" or (self.fault == "liger is not divided" and self.config.use_liger_loss):
             loss = loss * self.args.gradient_accumulation_steps
         if self.fault == "divides by all steps":
             loss = loss * self.micro_batches / self.args.gradient_accumulation_steps
@@ -114,7 +115,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def measure(folder: Path, fault: str) -> list[dict[str, Any]]:
-    return twin_makers._measure("ours", "", [functools.partial(make_trainer, folder, fault)], Config, False)
+    make, is_liger = functools.partial(make_trainer, folder, fault), "liger" in fault
+    return twin_makers.measure_trainer("ours", "", [make], Config, is_liger)
 
 
 def find_changes(folder: Path, fault: str) -> dict[tuple[str, str], dict[str, Any]]:
@@ -130,6 +132,15 @@ def test_a_right_trainer_has_equal_twins(folder: Path) -> None:
     asked = {(item["setting"], item["change"]) for item in found}
     assert {("", twins.HALVES), ("", twins.SHORT), ("", twins.CUT), ("loss_type=mean", "padding_free")} <= asked
     assert {("alpha=0.25", "padding_free"), ("", twins.ODD), (f"margin={twins.COLUMN}", twins.HALVES)} <= asked
+
+
+@pytest.mark.parametrize(("fault", "parts"), [("liger is right", ("", "")), ("liger is not divided", ("", "loss"))])
+def test_liger_in_two_micro_batches(
+    fault: str, parts: tuple[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(twins, "imitate_liger", lambda: None)
+    found = {item["change"]: item for item in measure(folder, fault) if not item["setting"]}
+    assert tuple(found[name]["part"] for name in ("use_liger_loss", f"use_liger_loss, {twins.HALVES}")) == parts
 
 
 @pytest.mark.parametrize(
@@ -228,7 +239,7 @@ def test_a_failed_import_is_told(cause: bool, text: str) -> None:
         error = RuntimeError("Failed to import trl.trainer.x")
         raise error from (ModuleNotFoundError("No module named 'z'") if cause else None)
 
-    [twin] = twin_makers._measure("ours", "", [make, make], Config, False)
+    [twin] = twin_makers.measure_trainer("ours", "", [make, make], Config, False)
     assert twin["error"].startswith(text)
 
 

@@ -20,8 +20,15 @@ from .liger import OWN_LOSS, SETTINGS, imitate_liger
 from .ranks import fork, fork_ranks
 from .resume import measure_resume
 from .saving import list_cases, measure_change
-from .scoring import SAMPLING, make_learned_model, make_sampling_trainer, measure_rewards, measure_scoring
-from .twin_makers import measure_framework, save_models
+from .scoring import (
+    SAMPLING,
+    make_learned_model,
+    make_policy_trainer,
+    make_sampling_trainer,
+    measure_rewards,
+    measure_scoring,
+)
+from .twin_makers import measure_framework, measure_trainer, save_models
 from .zero import CONFIGURATIONS, measure_weights, start_deepspeed
 
 VOCABULARY = 64
@@ -611,6 +618,10 @@ def measure_sampling(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
             measured = _answer({}, lambda: {"rewards": list(measure_rewards(make))})  # noqa: B023
             for item in measured.get("rewards", [measured]):  # an error is an answer too
                 yield "twins", {"trainer": "trl", "variant": objective, **item}
+            if hasattr(config, "generation_batch_size"):  # otherwise it generates for each micro-batch
+                makers = [functools.partial(make_policy_trainer, make)]
+                is_liger = _has("liger_kernel") and _has("triton")
+                yield from (("twins", it) for it in measure_trainer("trl", objective, makers, config, is_liger))
             for loss in losses:
                 variant = f"{objective} loss_type={loss}" if loss else objective
                 question = {"trainer": "trl", "variant": variant}

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from . import twins
 from .twins import find_place, list_compared, observe
 
 # objectives of TRL whose trainers generate the rows that they score: losses to evaluate, "" for the default
@@ -20,6 +21,7 @@ LEARNED: dict[str, Any] = {"n_positions": 64, "n_embd": 16, "n_layer": 1, "n_hea
 NO_DROPOUT: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 SCALING = re.compile("(scale|normalize)_(rewards|advantages)")  # settings that divide rewards by their deviation
 FACTOR, SCALE_TOLERANCE = 4.0, 0.02  # trainers add 1e-4 to the deviation
+ANSWERS = (1, 1, 2, 4)  # tokens of the answers: no two of them have as many as the other two
 LENGTHS = {"max_completion_length": 4, "max_new_tokens": 4, "max_length": 64, "max_prompt_length": 32}
 
 
@@ -31,22 +33,48 @@ def make_learned_model(**settings: Any) -> Any:
 
 
 def make_sampling_trainer(
-    config: Any, trainer: Any, folder: str, tokenizer: Any, arguments: Callable[..., Any], **settings: Any
+    config: Any,
+    trainer: Any,
+    folder: str,
+    tokenizer: Any,
+    arguments: Callable[..., Any],
+    model: str = "learned",
+    count: int = 1,
+    **settings: Any,
 ) -> Any:
-    """Return a trainer of the learned model that generates completions for prompts of two lengths."""
+    """Return a trainer of a saved model that generates completions for prompts of two lengths."""
     from datasets import Dataset
-    from transformers import GPT2LMHeadModel
+    from transformers import AutoModelForCausalLM
 
     prompts = [{"prompt": " ".join(f"w{token}" for token in range(3, 5 + 3 * number))} for number in range(ROWS)]
     data = Dataset.from_list(prompts)
     fixed = {"num_generations": 2, "generation_batch_size": ROWS, "per_device_eval_batch_size": ROWS, "beta": 0.1}
     options: dict[str, Any] = {
-        "model": GPT2LMHeadModel.from_pretrained(f"{folder}/learned"), "reward_funcs": _reward,
-        "args": arguments(config, folder, ROWS, 1, **fixed, **LENGTHS, **settings), "processing_class": tokenizer,
+        "model": AutoModelForCausalLM.from_pretrained(f"{folder}/{model}"), "reward_funcs": _reward,
+        "args": arguments(config, folder, ROWS // count, count, **{**fixed, **LENGTHS, **settings}),
+        "processing_class": tokenizer,
         "train_dataset": data, "eval_dataset": data,
     }  # fmt: skip
     known = inspect.signature(trainer.__init__).parameters
     return trainer(**{name: value for name, value in options.items() if name in known})
+
+
+def make_policy_trainer(make: Callable[..., Any], lengths: Any, per_device: int, count: int, settings: Any) -> Any:
+    """Return a trainer whose model gives the same answers, of other lengths, however its rows are divided."""
+    import torch
+
+    if lengths != twins.LENGTHS or twins.COLUMN in settings.values():
+        raise ValueError("its rows are prompts")
+    trainer = make(model="model", count=count, **{"learning_rate": 0.0, **settings})
+
+    def generate(input_ids: Any, **_: object) -> Any:
+        rows, places = torch.arange(ROWS)[:, None], torch.arange(max(ANSWERS))
+        is_answer = places < torch.tensor(ANSWERS)[:, None] - 1
+        answers = torch.where(is_answer, 8 + 7 * rows + 3 * places, trainer.processing_class.eos_token_id)
+        return torch.cat([input_ids, answers], 1)
+
+    trainer.model.generate, trainer.has_answers = generate, True
+    return trainer
 
 
 def measure_scoring(make: Callable[[], Any]) -> dict[str, float]:

@@ -63,25 +63,27 @@ def measure_framework(
         config = importlib.import_module("transformers.trainer").TrainingArguments
         for head in HEADS:
             make_head = functools.partial(make_head_trainer, folder, head, config, make_arguments, make_tokenizer)
-            changes += _measure(framework, head, [make_head], config, False)
+            changes += measure_trainer(framework, head, [make_head], config, False)
     elif framework == "trl":
         for name, (trainer, config) in list_trainers().items():
             make = functools.partial(make_trl_trainer, folder, trainer, config, make_arguments, make_tokenizer)
             makers: list[Make] = [functools.partial(make, kind) for kind in ROWS]
-            changes += _measure(framework, name, makers, config, is_liger)
+            changes += measure_trainer(framework, name, makers, config, is_liger)
     elif framework == "ms-swift":
         for name, config, makers in list_swift_makers(folder):
-            changes += _measure(framework, name, makers, config, False)
+            changes += measure_trainer(framework, name, makers, config, False)
     else:
         config = importlib.import_module("llamafactory.hparams.finetuning_args").FinetuningArguments
         stages = typing.get_args(typing.get_type_hints(config)["stage"])
         for stage in (stage for stage in stages if stage not in OTHERS):
             makers = [functools.partial(make_llamafactory_twin, folder, stage, kind) for kind in (0, 1)]
-            changes += _measure(framework, stage, makers, config, False)
+            changes += measure_trainer(framework, stage, makers, config, False)
     return changes
 
 
-def _measure(trainer: str, variant: str, makers: list[Make], config: Any, is_liger: bool) -> list[dict[str, Any]]:
+def measure_trainer(
+    trainer: str, variant: str, makers: list[Make], config: Any, is_liger: bool
+) -> list[dict[str, Any]]:
     """Return the twins of the first maker whose rows the trainer takes; without one, why it takes none."""
     named, error = {"trainer": trainer, "variant": variant}, "it takes none of the known kinds of rows"
     for make in makers:

@@ -44,6 +44,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 # Changes that are made at once, without and with a setting; each is made separately only if the step differs.
 TOGETHER = ((HALVES, PADDED, "gradient_checkpointing"), (HALVES, "padding_free"))
 PREFERENCES, LABELLED, ANSWERS, STEPWISE, MESSAGES = range(5)  # kinds of data
+LOSSES = ("loss_type", "pref_loss")  # settings that name the loss
 VALUE = 0.25  # of an option that is off, or 1, by default
 COLUMN = "a number in each row"  # the value of a setting that is a column of the rows
 # Columns that a trainer looks for in a batch, unless they are tensors of tokens or images.
@@ -127,7 +128,7 @@ def observe(
     def generate(*_: object, **__: object) -> None:
         raise NotImplementedError("what it generates depends on the batch")
 
-    if not generates:
+    if not (generates or hasattr(trainer, "has_answers")):
         trainer.model.generate = generate
         trainer._get_train_sampler = lambda *_, **__: order
     trainer.compute_loss = record
@@ -224,7 +225,7 @@ def measure_twins(make: Make, whole: SimpleNamespace, config: Any, is_liger: boo
             if not isinstance(twin, str):  # it fails because of the padding
                 fault = {"part": base, "place": find_place(twin.trainer, setting, "padding_free")}
                 yield {**named, "change": "padding_free", **fault}
-        elif not setting or compare(whole, base).get("part"):  # others change nothing here
+        elif not setting or {*LOSSES} & {*setting} or compare(whole, base).get("part"):  # others change nothing here
             for change, twin in iterate_changes(make, base, setting, changes):
                 place = {"place": find_place(base.trainer, setting, change)} if twin.get("part") else {}
                 yield {**named, "change": change, **twin, **place}
@@ -247,13 +248,20 @@ def iterate_changes(
     plain = {"per_device": 4, "count": 1, "settings": setting}
     both = attempt(make, LENGTHS, **{**plain, **merged}) if len(together) > 1 else ""
     are_neutral = not isinstance(both, str) and not compare(base, both).get("part")
+    is_neutral: dict[str, bool] = {}
     for change, options in twins.items():
         if "liger" in change:
             imitate_liger()
         is_asked = are_neutral and change in together
         other = both if is_asked else attempt(make, LENGTHS, **{**plain, **options})
         if not isinstance(other, str):
-            yield change, compare(base, other)
+            answer = compare(base, other)
+            yield change, answer
+            is_neutral[change] = not answer.get("part")
+            if "liger" in change and is_neutral[change] and is_neutral.get(HALVES):
+                divided = attempt(make, LENGTHS, **{**plain, **options, **twins[HALVES]})
+                if not isinstance(divided, str):
+                    yield f"{change}, {HALVES}", compare(base, divided)
         elif other and change in changes:
             yield change, {"error": other}
     if setting:
@@ -308,7 +316,7 @@ def list_settings(trainer: Any, config: Any, fields: dict[str, Any]) -> list[dic
     nodes = _list_nodes(trainer)
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     losses = list_compared(trainer, "loss_type")
-    field = next((name for name in ("loss_type", "pref_loss") if name in fields), None)
+    field = next((name for name in LOSSES if name in fields), None)
     own = [
         name for owner in list_owners(config) for name in vars(owner).get("__annotations__", ())
         if name in read and name in fields and "float" in str(fields[name].type)
@@ -362,5 +370,5 @@ def find_place(trainer: Any, setting: dict[str, Any], change: str) -> str:
 
 
 def _locate(function: Any, line: int = 0) -> str:
-    path = str(inspect.getsourcefile(function)).split("site-packages/")[-1]
+    path = str(inspect.getsourcefile(inspect.unwrap(function))).split("site-packages/")[-1]
     return f"{path}:{inspect.getsourcelines(function)[1] + line}"

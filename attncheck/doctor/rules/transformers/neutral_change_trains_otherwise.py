@@ -1,12 +1,13 @@
 """A change that is neutral by documentation changes what the installed trainer computes.
 
-What it checks: `doctor --deep` lets each of TRL's trainers that does not generate its rows, and those that ms-swift and
-LLaMA-Factory make, take one step on four rows. It then takes the same step with one change: two micro-batches for one
-batch, more padding, `padding_free`, liger's loss, gradient checkpointing, a precomputed reference, a short last step of
-an epoch, or a `max_length` that only other rows exceed. Losses and options are read from the installed classes, and
-each of them is compared. Both halves of the rows have as many rows and tokens, so that a mean over either is the same.
-The attention of the model adds nothing to its results: only what the trainer computes is compared. The rows of a launch
-are reported only if it sets the loss or option and makes the change.
+What it checks: `doctor --deep` lets each of TRL's trainers, and those that ms-swift and LLaMA-Factory make and that do
+not generate their rows, take one step on four rows. The model of GRPO and RLOO always gives the same answers. It then
+takes the same step with one change: two micro-batches for one batch, more padding, `padding_free`, liger's loss,
+gradient checkpointing, a precomputed reference, a short last step of an epoch, or a `max_length` that only other rows
+exceed. Losses and options are read from the installed classes, and each of them is compared. Both halves of the rows
+have as many rows and tokens, so that a mean over either is the same. The attention of the model adds nothing to its
+results: only what the trainer computes is compared. The rows of a launch are reported only if it sets the loss or
+option and makes the change.
 
 Four relations are stated once and checked for what the classes list. A column that a trainer looks for in a batch, such
 as `margin`, changes only its own row. With an odd number of rows, no row is its own contrast. The heads of transformers
@@ -31,9 +32,10 @@ and `padding_free`, and the last step of DPO, ORPO, CPO and seq_cls, 0.5 times t
 with `max_length`, KTO with `desirable_weight` and liger, DPO with `ld_alpha` and liger, BCO's evaluation with
 `precompute_ref_log_probs`; TRL 0.24.0 and 0.29.1, GKD and PRM, whose losses nothing divides, twice the gradient
 (transformers 5.17.0 modeling_layers.py:301, trainer.py:2035). ms-swift 4.6.0 still divides the last step by all
-micro-batches (rlhf_trainers/dpo_trainer.py:485, rlhf_mixin.py:124). Measured neutral: TRL 1.16.0. Faults of this kind:
-modelscope/ms-swift#10072, #9925, #10084; huggingface/trl#6588, #6443, #7062, #6006. Of the four relations:
-huggingface/transformers#47688 (4.56.1, 5.12.0 and 5.17.0: modeling_layers.py drops num_items_in_batch),
+micro-batches (rlhf_trainers/dpo_trainer.py:485, rlhf_mixin.py:124). Measured neutral: TRL 1.16.0. GRPO (DAPO's loss)
+with liger in two micro-batches, 0.667 times: TRL 0.24.0 and 1.9.0 (grpo_trainer.py:2906; huggingface/trl#5619). Faults
+of this kind: modelscope/ms-swift#10072, #9925, #10084; huggingface/trl#6588, #6443, #7062, #6006. Of the four
+relations: huggingface/transformers#47688 (4.56.1, 5.12.0 and 5.17.0: modeling_layers.py drops num_items_in_batch),
 modelscope/ms-swift#9927 (4.5.0; TRL 0.22.1 reward_trainer.py:262, too), hiyouga/LLaMA-Factory#7509 (0.9.2; 0.9.5 is
 right), huggingface/trl#3991 (0.22.1; 1.16.0 is right).
 """
@@ -67,6 +69,8 @@ FIXES = {
     COLUMN: "train without this column",
 }
 OF_SOME = (SHORT_STEP, CUT, ODD, COLUMN)  # changes of some rows and steps only
+LOSSES = ("loss_type", "pref_loss")
+OF_LOSS = (HALVES, "padding_free", "use_liger_kernel", "use_liger_loss")  # changes that are made with each loss
 TEXTS = {
     CUT: f"{CUT} changes {{0.part}}: its tokens are not those that it has alone",
     SHORT_STEP: "the last step of an epoch, with fewer micro-batches, has {0.ratio:.2g} times the gradient",
@@ -79,10 +83,11 @@ TEXTS = {
 def check(snapshot: Snapshot) -> Problems:
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     for item in iter_reported([item for item in snapshot.measurements.twins if item.part and not item.is_coupled], job):
+        option = item.change.partition(",")[0]
         yield Problem(
             message=f"{item.name}: {_describe(item)}",
             evidence=tuple(_iter_evidence(item)),
-            fixes=(Fix("leave the change out", "setting", FIXES.get(_name_change(item), f"{item.change}: false")),),
+            fixes=(Fix("leave the change out", "setting", FIXES.get(_name_change(item), f"{option}: false")),),
             subject=f"{item.trainer} {item.variant}",
             predicted=job is None or _name_change(item) in OF_SOME or item.trainer == "transformers",
         )
@@ -97,11 +102,12 @@ def iter_reported(changed: Sequence[TwinMeasurement], job: Job | None) -> Iterat
 
     These are a setting whose default has the same change, and a short last step of two micro-batches that differ.
     """
-    by_default = {(i.trainer, i.variant, i.change) for i in changed if not i.setting and _name_change(i) != REWARDS}
-    for item in changed:
+    reported = [item for item in changed if job is None or is_of_job(item, job)]
+    by_default = {(i.trainer, i.variant, i.change) for i in reported if not i.setting and _name_change(i) != REWARDS}
+    for item in reported:
         is_repeated = bool(item.setting) and (item.trainer, item.variant, item.change) in by_default
         is_repeated |= item.change == SHORT_STEP and (item.trainer, item.variant, HALVES) in by_default
-        if not is_repeated and (job is None or is_of_job(item, job)):
+        if not is_repeated:
             yield item
 
 
@@ -138,10 +144,12 @@ def is_of_job(item: TwinMeasurement, job: Job) -> bool:
     if not item.change:  # nothing was measured
         return True
     name, _, value = item.setting.partition("=")
+    if not item.setting and item.change.partition(",")[0] in OF_LOSS and any(stated.get(name) for name in LOSSES):
+        return False  # each loss was measured
     own = stated.get(name, "")
     if value not in (own, COLUMN) and (own in OFF or not value[:1].isdigit()):
         return False
-    if item.change in (HALVES, SHORT_STEP):
+    if item.change.endswith((HALVES, SHORT_STEP)) and (job.plan.accumulation <= 1 or ", " not in item.change):
         return job.plan.accumulation > 1
     if item.change in (CUT, ODD):
         return True

@@ -51,6 +51,8 @@ EXCHANGED = with_twins(
 LEFT = with_twins(twin("scale_rewards=none", SCALED, "grpo", ratio=1.0))
 TAGGER = TwinMeasurement("transformers", "ForTokenClassification", "", HALVES, 2.0, 1.0, "gradient", "trainer.py:9")
 
+LIGER = with_twins(twin(change=f"use_liger_loss, {HALVES}", variant="grpo", ratio=0.667, cosine=1.0))
+
 
 def with_head(head: str) -> Snapshot:
     plan = {"accumulation": 4}
@@ -58,6 +60,12 @@ def with_head(head: str) -> Snapshot:
 
 
 FIRES = {
+    "liger's loss in a launch that accumulates": s.with_job(with_launch(LIGER, 4, "grpo"), {"liger": True}),
+    "the launch's loss has the change of the default": with_launch(
+        with_twins(twin(change=HALVES, ratio=2.0, cosine=1.0), twin("loss_type=ipo", HALVES, ratio=2.0, cosine=1.0)),
+        *(4, "dpo"),
+        loss_type="ipo",
+    ),
     "rows with a number that couples them": with_launch(MARGIN, 4, "rm"),
     "a row that is its own contrast": with_launch(CONTRAST, 1, "kto"),
     "rewards are scaled by default": with_launch(EXCHANGED, 1, "grpo"),
@@ -73,6 +81,11 @@ FIRES = {
     "padded rows fail": with_twins(twin("loss_type=ipo", part="RuntimeError: …")),
 }
 SILENT = {
+    "liger's loss in a launch that does not accumulate": s.with_job(with_launch(LIGER, 1, "grpo"), {"liger": True}),
+    "a launch that accumulates without liger": with_launch(LIGER, 4, "grpo"),
+    "liger's loss, of another loss than the default": s.with_job(
+        with_launch(LIGER, 4, "grpo", loss_type="bnpo"), {"liger": True}
+    ),
     "rows with a number that couples them, without accumulation": with_launch(MARGIN, 1, "rm"),
     "another value scales rewards": with_launch(LEFT, 1, "grpo", scale_rewards="group"),
     "the default scales rewards": with_launch(LEFT, 1, "grpo"),
