@@ -324,7 +324,7 @@ def test_what_nothing_tells_is_not_judged() -> None:
         judged_pieces=pieces,
         hidden_limit=1e-4,
         shares_rows=True,
-        frequencies=(),
+        deviations=(),
         truth=SimpleNamespace(memory=None),
         step=SimpleNamespace(index=INDEX, ranks=(rank,), pieces=pieces, calls=(call,)),
         describe=lambda piece: SimpleNamespace(hidden=truths[piece.tokens]),

@@ -47,7 +47,7 @@ class Evidence:
     replaces_rewards: bool = False  # whether synthetic rewards replace the launch's own, which may be costs
     rates: tuple[float, float] = (0.0, 0.0)  # the launch's own learning rate, and the one set here; 0.0: unknown
     is_guessed: bool = False  # whether the configuration of the launch's model is not known
-    frequencies: tuple[str, ...] = ()  # how the job's rotary frequencies differ from the configuration's
+    deviations: tuple[str, ...] = ()  # how the job's model differs from transformers' with its configuration
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:

@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,6 +32,7 @@ CAUSES = {
 }
 OF_STEPS = ("update", "loss", "gradients")  # without a step, "learning" reports that
 OF_WEIGHTS = ("loss", "gradients")  # at one point
+OTHER_VALUES = "{} computes other values than transformers' {} with the same weights, intentionally or not"
 MAX_STEPS = 3  # the most steps that the watcher records
 LATER = ("batch", "documents", "loss", "gradients")  # checks that also judge the later steps
 ANSWERED = ("documents", "loss", "gradients")  # by the job's own process, if only it has the model's class
@@ -39,6 +41,7 @@ PARTS = {"batch": ("data",), "documents": ("data",), "update": ("steps",), "lear
 NAMED = 4  # the most functions of a script in a message
 PACKAGE = "attncheck.rehearsal.worker.checks"
 REFERENCE = "reference.pt"  # the answers of the job's own process
+DEVIATIONS = "deviations"  # in them: how its class differs from transformers'
 
 
 def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
@@ -173,9 +176,9 @@ def _read_later(folder: Path, evidence: Any) -> list[Any]:
         ranks = joining.join_ranks(own_ranks, step.layout, fill, step.index.vocabulary)
         rounded = _load_rounded(make, *_read_precision(ranks), False)
         own_step = replace(step, ranks=ranks)
-        frequencies = tuple(model.frequencies)
+        deviations = tuple(model.frequencies)
         steps.append(
-            replace(evidence, step=own_step, truth=model, rounded=rounded, changed_weights=(), frequencies=frequencies)
+            replace(evidence, step=own_step, truth=model, rounded=rounded, changed_weights=(), deviations=deviations)
         )
     return steps
 
@@ -235,7 +238,7 @@ def read_evidence(
     own_ranks = records.read_ranks(watch)
     temperature = objective.policy.temperature if objective.policy is not None else 1.0
     configuration = json.loads((folder / "model" / "config.json").read_text())
-    is_guessed = bool(message.get("is_guessed"))
+    is_guessed, answers = bool(message.get("is_guessed")), {}
     if supply is None and (watch / REFERENCE).exists():
         answers = torch.load(watch / REFERENCE, weights_only=True)
         own_model = truth.Parameters(own_ranks[0].weights, configuration)
@@ -309,7 +312,7 @@ def read_evidence(
         replaces_rewards=bool(message.get("replaces_rewards")),
         rates=tuple(message.get("rates", (0.0, 0.0))),
         is_guessed=is_guessed,
-        frequencies=tuple(model.frequencies),
+        deviations=(*model.frequencies, *answers.get(DEVIATIONS, ())),
     )
     return explanations.settle_targets(evidence)
 
@@ -322,13 +325,13 @@ def answer_questions(path: str, model: Any, recorder: Any) -> bool:
     """
     import torch
 
-    from attncheck.rehearsal.worker import adapters, records, truth
+    from attncheck.rehearsal.worker import adapters, first_module, records, truth
 
     message, watch = json.loads(Path(path).read_text()), Path(recorder.folder)
     if message["full_model"]:
         return False
     folder, objective = Path(message["stage"]), codec.read(Objective, message["objective"])
-    memories: dict[str, dict[str, Any]] = {}
+    memories: dict[str, Any] = {}
 
     def supply(kind: "torch.dtype", autocast: bool) -> dict[str, Any]:
         own = copy.deepcopy(model, {id(recorder): recorder}).to("cpu", kind).eval()
@@ -341,12 +344,18 @@ def answer_questions(path: str, model: Any, recorder: Any) -> bool:
         weights = adapters.merge_adapters(own_ranks[0].weights, ())
         if {name for name, _ in small.named_parameters()} <= weights.keys():
             evidence = read_evidence(folder, watch, objective, message)
-            piece, error, _ = max(evidence.hidden_errors, key=lambda item: item[1])
+            first = evidence.step.ranks[0].calls[0]  # whose modules were recorded
+            piece, error, _ = max(evidence.hidden_errors, key=lambda item: (item[0].call is first, item[1]))
             own = truth.TruthModel(folder / "model", **supply(torch.float32, False))
             own.begin(own_ranks[0], own_ranks[0].weights, 0.0, False)
             errors = truth.token_errors(own.describe(piece.tokens).hidden, evidence.describe(piece).hidden)
             if min(error, float(errors.max())) <= evidence.hidden_limit:
                 return False
+            kinds = type(model).__name__, type(small).__name__
+            text = OTHER_VALUES.format(*kinds)
+            memories[DEVIATIONS] = [
+                ": ".join((text, *itertools.islice(first_module.name_first_module(evidence, piece), 1)))
+            ]
         evidence = read_evidence(folder, watch, objective, message, supply)
         for name in ANSWERED:
             with suppress(Exception):  # the judge comes to the same question

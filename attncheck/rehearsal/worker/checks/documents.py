@@ -48,7 +48,7 @@ def run(evidence: Evidence) -> CheckResult:
     measure = Measure("hidden state of a token compared with its document in isolation", error, limit, where)
     beyond = [piece for piece, value, _ in errors if not value <= limit]
     notes = [f"{len(errors)} documents compared, {len(beyond)} of them differ"]
-    violations = (*_explain(evidence, beyond), *evidence.frequencies[:1]) if beyond else ()
+    violations = (*_explain(evidence, beyond), *evidence.deviations[:1]) if beyond else ()
     inferred = tuple(_tell_inferred(evidence))
     if beyond and all(piece.segment.inferred for piece in beyond) and not violations[0].startswith(SEES):
         return CheckResult("documents", "skipped", UNTOLD, notes=(*notes, *inferred))
@@ -61,7 +61,7 @@ def run(evidence: Evidence) -> CheckResult:
     notes = [*_tell_whole_rows(evidence), *(() if beyond else (*notes, *inferred))]  # a violation has the number
     expected, random = _list_random(evidence)
     notes += expected
-    warnings = (*_tell_weights(evidence), *evidence.frequencies[:1], *random)
+    warnings = (*_tell_weights(evidence), *evidence.deviations[:1], *random)
     return CheckResult("documents", "ok", "", (measure,), violations, warnings, tuple(notes))
 
 
