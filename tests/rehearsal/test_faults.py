@@ -120,6 +120,7 @@ FAULTS: dict[str, Fault] = {
     "not_divided_by_accumulation": Fault("ATN433", r"too large by the number of accumulation steps"),
     "divided_by_accumulation_twice": Fault("ATN433", r"divided twice by the number of accumulation steps"),
     "sum": Fault("ATN433", r"the sum over target tokens, not their mean"),
+    "another_loss": Fault("ATN433", r"loss of the first step: [\d.]+, against the mean over all target tokens"),
     "times_seven": Fault("ATN433", r": 7 times the mean over all target tokens"),
     "steps_after_every_batch": Fault("ATN433", r": 0.5 times the mean over all target tokens"),
     # The gradients.
@@ -200,6 +201,7 @@ EVERY_TIME = (
     "middles_lost", "mask_of_ones_and_zeros", "padding_learned", "mlp_detached", "state_cleared",
     "never_zeroed", "labels_wrong_in_step_three", "scheduled_each_batch", "answers_labelled_late",
     "first_step_too_early", "evaluation_mode_later", "norm_of_another_epsilon", "keys_turned_late", "two_begins",
+    "another_loss",
 )  # fmt: skip
 # These faults bring others about that are found on top.
 ALSO = {

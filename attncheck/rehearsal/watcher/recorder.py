@@ -100,6 +100,7 @@ class Recorder:
         self.leftover: dict[str, float] = {}  # norms of the gradients that exist before the step's first loss
         self.clips: list[dict[str, Any]] = []
         self.updates: list[dict[str, Any]] = []  # one for each optimiser's step
+        CODE.pop("others", None)
 
     @_guarded
     def watch(self, model: Any) -> None:

@@ -598,6 +598,8 @@ def main() -> None:
     size, accumulation = options.per_device_train_batch_size, options.gradient_accumulation_steps
     if FAULT == "steps_after_every_batch":
         accumulation = 1
+    if FAULT == "another_loss":  # a frozen model that only reads documents before training is no teacher
+        load_model(options).requires_grad_(False)(input_ids=torch.tensor([[1, 2, 3]]))
     if FAULT == "hangs":
         time.sleep(3600)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda count: 1.0)

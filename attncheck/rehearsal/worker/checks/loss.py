@@ -85,7 +85,9 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
         reason = f"to {definition.text}, {expected:.6g}, {observed - expected:+.2g} is added from an unknown source"
         return CheckResult("loss", "skipped", reason)
     code = evidence.step.ranks[0].code
-    if explanation is None and evidence.is_own_script and evidence.has_own_loss and (others := code.get("others")):
+    # The first step's may have been called before training, such as to choose documents.
+    others = [name for record in evidence.taken[1:] or evidence.taken for name in record.code.get("others", ())]
+    if explanation is None and evidence.is_own_script and evidence.has_own_loss and others:
         return CheckResult("loss", "skipped", f"unknown: what another model, {others[0]}, adds to {definition.text}")
     reversed_scores = _find_reversed_scores(evidence) if explanation is None else ""
     if reversed_scores:
