@@ -370,7 +370,7 @@ class Recorder:
     def note_schedule(self, scheduler: Any) -> None:
         """Record the script's line that steps a learning-rate scheduler.
 
-        A library may repeat its call: accelerate 1.15.0 scheduler.py steps once for each process.
+        A library may repeat its call, with "" for a line: accelerate 1.15.0 scheduler.py steps once for each process.
         """
         if self.trained is None or not self.is_recording:
             return
@@ -378,8 +378,7 @@ class Recorder:
         line = name_line(find_script_frame(caller) or caller)
         self.planned = count_planned(scheduler) or self.planned
         lines = self.schedules.setdefault(id(scheduler), [])
-        if is_script(caller.f_globals) or line not in lines:
-            lines.append(line)
+        lines.append(line if is_script(caller.f_globals) or line not in lines else "")
 
     @_guarded
     def leave_optimizer(self, optimizer: Any) -> None:

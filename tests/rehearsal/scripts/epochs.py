@@ -113,8 +113,9 @@ def main() -> None:
     rates = {"another_rate": 1e-3, "rate_of_a_rate": 5e-3}
     rates["rate_of_the_launch"] = 2e-5  # as the script says, which is replaced only in its options
     optimizer = torch.optim.AdamW(model.parameters(), lr=rates.get(EPOCH, options.learning_rate))
-    accumulation = 2 if EPOCH in ("scheduled_for_steps", "scheduled_for_batches", "scheduled_for_a_number") else 1
-    planned = {"scheduled_for_steps": len(loader) // 2, "scheduled_for_a_number": 2800}.get(EPOCH, len(loader))
+    accumulation = 2 if "scheduled_for" in EPOCH and EPOCH != "scheduled_for_another" else 1
+    counts = {"scheduled_for_a_number": 2800, "repeated_and_scheduled_for_all": len(loader) // 2 * 2}
+    planned = len(loader) // 2 if EPOCH.endswith("scheduled_for_steps") else counts.get(EPOCH, len(loader))
     other = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
     schedule = get_scheduler("cosine", other if EPOCH == "scheduled_for_another" else optimizer, 0, planned)
     if EPOCH == "rate_of_a_rate":
@@ -130,6 +131,11 @@ def main() -> None:
         if number % accumulation == accumulation - 1:
             optimizer.step()
             optimizer.zero_grad()
+        elif EPOCH.startswith("repeated"):
+            continue
+        if EPOCH.startswith("repeated"):  # as accelerate 1.15.0 scheduler.py, which is not installed here
+            exec("for _ in range(2): schedule.step()", {"schedule": schedule, "__name__": "accelerate.scheduler"})
+            continue
         schedule.step()
 
 

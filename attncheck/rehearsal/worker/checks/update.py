@@ -124,16 +124,20 @@ def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
     count = min(map(len, steps), default=0)
     if count < 2:
         return [], []
-    lines = list(dict.fromkeys(steps[0]))
+    lines, repeats = list(dict.fromkeys(filter(None, steps[0]))), "" in steps[0]
     text = (
-        f"the learning-rate scheduler steps {count} times for each optimiser step ({', '.join(lines)}), so its "
-        f"schedule ends {count} times too early"
+        f"the learning-rate scheduler steps {count} times for each optimiser step ({', '.join(lines)}"
+        f"{', which a library repeats for each rank' * repeats}), so its schedule ends {count} times too early"
     )
-    batches, planned = len(evidence.epochs[0].batches) if evidence.epochs else 0, evidence.steps[0].planned
-    epochs = [planned // steps for steps in (batches // count, -(-batches // count)) if steps and not planned % steps]
+    batches, planned = len(evidence.epochs[0].batches) if evidence.epochs else 0, evidence.steps[-1].planned
+    rounded = batches // evidence.batches, -(-batches // evidence.batches)
+    whole = [steps for steps in rounded if steps and not planned % steps]
+    epochs = [planned // steps for steps in whole if planned % (steps * count) or not repeats]
     if planned and epochs and planned % batches and planned % ROUND:  # otherwise it may be made for batches
         length = f"{epochs[0]} epoch{'s' * (epochs[0] > 1)}"
         return [f"{text}: it is made for {planned} steps, those of the optimiser in {length}"], []
+    if repeats:
+        return [], []
     return ([text], []) if len(lines) > 1 else ([], [f"{text}, unless it counts batches"])
 
 
