@@ -361,6 +361,7 @@ def test_what_is_legal_is_no_error(
     ("fault", "options", "check", "pattern"),
     [
         ("", f"{PACKED} --first_tokens", "batch", r"first token of \d+ documents has a label"),
+        ("rope_changed_late", "", "documents", r"inv_freq was computed before .* was changed"),
         ("dropout", "", "documents", r"random in training: model.layers.0.self_attn.attention_dropout 0.1"),
         (
             "weights_averaged",

@@ -5,6 +5,7 @@ Every rank must take part in reading data that is split across ranks.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,8 +31,17 @@ def read_weights(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def read_frequencies(model: Any) -> dict[str, Any]:
-    """Return a model's rotary frequencies by name: buffers, which are not saved with its weights."""
-    return {name: value.detach().cpu() for name, value in model.named_buffers() if name.endswith("inv_freq")}
+    """Return a model's rotary frequencies by name: buffers, which are not saved with its weights.
+
+    Those that a module of the model's current configuration would have are added, with "*" after their names.
+    """
+    frequencies = {name: value.detach().cpu() for name, value in model.named_buffers() if name.endswith("inv_freq")}
+    for path in dict.fromkeys(name.rpartition(".")[0] for name in frequencies):
+        module = model.get_submodule(path)
+        with contextlib.suppress(Exception):  # some modules need more than a configuration
+            again = type(module)(module.config).named_buffers()
+            frequencies |= {f"{path}.{name}*": value.detach().cpu() for name, value in again}
+    return frequencies
 
 
 def list_tied(model: Any) -> dict[str, str]:

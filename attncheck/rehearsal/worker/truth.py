@@ -29,6 +29,10 @@ PLAIN = TokenLoss()
 HALVES = (torch.bfloat16, torch.float16)
 SAME_FREQUENCIES = 1e-5  # relative
 UNKNOWN_BASE = "compare it with the model's configuration, which is not available here"
+UNREAD_CHANGE = (
+    "was computed before the model's configuration was changed, and is not what that gives: the change, as of "
+    "rope_parameters, has no effect on this training"
+)
 SAME_WEIGHTS = 0.01  # relative difference of a parameter that a cast to bfloat16 explains
 
 
@@ -377,11 +381,11 @@ class TruthModel:
         texts = []
         for name, own in frequencies.items():
             right = dict(self.model.named_buffers()).get(name)
-            if (
-                right is None
-                or own.shape != right.shape
-                or torch.allclose(own.float(), right.float(), SAME_FREQUENCIES)
-            ):
+            if right is None or own.shape != right.shape:
+                continue
+            if torch.allclose(own.float(), right.float(), SAME_FREQUENCIES):
+                changed = not torch.allclose(own.float(), frequencies.get(f"{name}*", own).float(), SAME_FREQUENCIES)
+                texts += [f"{name} {UNREAD_CHANGE}"] * changed
                 continue
             kind = next((kind for kind in HALVES if torch.equal(own.float(), right.to(kind).float())), None)
             if kind is not None:

@@ -332,6 +332,8 @@ def spoil_modules(model) -> None:
     layer, family = model.model.layers[1], sys.modules[type(model).__module__]
     if FAULT == "frequencies_rounded":
         model.model.rotary_emb.to(torch.bfloat16)
+    if FAULT == "rope_changed_late":
+        model.config.rope_parameters = {**model.config.rope_parameters, "rope_type": "linear", "factor": 4.0}
     if FAULT == "norm_of_another_epsilon":
         layer.input_layernorm.variance_epsilon = 0.5
     if FAULT == "output_scaled_by_a_hook":
