@@ -56,6 +56,12 @@ def test_its_own_error_stays_its_own(lines: tuple[str, ...], denied: tuple[str, 
     assert end(*lines, denied=denied)[0] == "fail"
 
 
+def test_an_error_that_python_ignores_is_not_the_end() -> None:
+    ignored = ("Exception ignored in: <function tqdm.__del__ at 0x1>", *TRACEBACK, "AttributeError: no 'display'")
+    assert end("ValueError: bad rows", *ignored)[1].startswith("ValueError: bad rows (ended with status 1")
+    assert end("ValueError: bad rows", *ignored, *TRACEBACK, "KeyError: 'x'")[1].startswith("KeyError: 'x' (")
+
+
 def test_an_error_of_two_lines_is_read_to_its_end() -> None:
     """A validation's own first line only counts its errors."""
     text = end("ValidationError: 1 validation error for AxolotlConfig", "  Value error, packing does not work with rl")[
