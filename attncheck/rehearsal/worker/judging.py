@@ -56,6 +56,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
     import torch
 
     from attncheck.attention.device import describe_exception
+    from attncheck.rehearsal.worker.checks.batch import describe_noise
     from attncheck.rehearsal.worker.checks.documents import ONLY_ON_GPU
     from attncheck.rehearsal.worker.own_rows import UNTOLD
 
@@ -77,7 +78,10 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
                 send({"device": evidence.step.calls[0].description["device"]})  # on which the launch trained
             if not evidence.judged_pieces:
                 raise ValueError("no input token belongs to a document: the data or the tokenizer differ")
-            if evidence.unstepped and item in OF_STEPS:
+            noise = describe_noise(evidence) if item in LATER and not evidence.step.index.is_own else ""
+            if noise:
+                result = CheckResult(item, "skipped", noise)
+            elif evidence.unstepped and item in OF_STEPS:
                 result = CheckResult(item, "skipped", "no optimiser took a step")
             elif "documents" in failed and item in OF_WEIGHTS:
                 result = CheckResult(item, "skipped")  # before its costly search for an explanation
