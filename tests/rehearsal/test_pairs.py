@@ -66,7 +66,7 @@ FAULTS: dict[str, Fault] = {
     "accumulation_forgotten": Fault("ATN433", r"loss is 1.3863: the sum over the step's batches, not their mean"),
     "another_reference": Fault(
         "ATN433",
-        r"loss is 0.8\d*: the reference is not the model that training starts from: pairs weigh 0.8\d* to 1.\d* times",
+        r"the reference is not the model that training starts from: the pairs' weights are 0.\d* to 1.\d* times",
     ),
     "no_reference": Fault("ATN433", r"the reference's log-probabilities are not subtracted from the policy's"),
     "rejected_detached": Fault("ATN433", r"no gradient comes from the rejected answers", also=frozenset({"ATN436"})),
@@ -82,6 +82,9 @@ FAULTS: dict[str, Fault] = {
         r"2 times those of the loss: the number of ranks, or beta is 0.2, not 0.1\n",
         "--gradient_accumulation_steps 3",
         ranks=2,
+    ),
+    "labels_alternate": Fault(
+        "ATN433", r"4 of 8 answers are trained with the other label", "--loss bco", also=frozenset({"ATN436"})
     ),
     "reference_subtracted": Fault("ATN433", r"a reference is subtracted", "--loss cpo"),
     "chosen_left_out": Fault("ATN433", r"the chosen answers' own loss is not added", "--loss simpo"),

@@ -106,7 +106,8 @@ def explain_loss(evidence: Evidence, preference: Preference) -> Explanation | No
     for explanation in (*exact, _explain_other_loss(evidence, preference, slack), *explanations):
         if explanation is not None:
             return explanation
-    return _explain_without_ends(evidence, preference, slack) or _explain_weights(evidence, definition, slack)
+    without_ends = _explain_without_ends(evidence, preference, slack)
+    return without_ends or _explain_weights(evidence, preference, definition, slack)
 
 
 def _iter_explanations(
@@ -257,30 +258,39 @@ def _explain_without_ends(evidence: Evidence, preference: Preference, slack: flo
     return Explanation(define_loss(evidence, preference), 1.0, fault, fit.scale)
 
 
-def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -> Explanation | None:
+def _explain_weights(
+    evidence: Evidence, preference: Preference, definition: Definition, slack: float
+) -> Explanation | None:
     """Return the fault if each answer has another weight; None if no weights give these gradients."""
     fit = fit_weights(evidence, definition)
     if fit is None or not fit.error <= slack:
         return None
     observed, value = evidence.observed_loss, definition.value or 0.0
-    pairs = _list_pair_weights(evidence, definition, fit)
-    if not pairs:
+    answers = _list_weights(evidence, definition, fit)
+    weights = [weight for pair in answers for weight in pair.values()]
+    pairs = [(pair[True], pair[False]) for pair in answers if len(pair) == 2]
+    if not weights or (preference.is_paired and not pairs):
         return None
     limit = max(NEAR_FACTOR, slack)
-    alike = all(abs(chosen - rejected) <= limit * max(abs(chosen), abs(rejected)) for chosen, rejected in pairs)
-    least, most = (choose(weight for pair in pairs for weight in pair) for choose in (min, max))
+    alike = pairs and all(
+        abs(chosen - rejected) <= limit * max(abs(chosen), abs(rejected)) for chosen, rejected in pairs
+    )
+    least, most = min(weights), max(weights)
     fault = f"the answers' weights are {least:.3g} to {most:.3g} times what they should be"
     if alike and not is_near(value, observed, limit):
         fault = f"{OTHER_REFERENCE}: the pairs' weights are {least:.3g} to {most:.3g} times what they should be"
     fault += "; each pair's rejected answer becomes more likely" if most < 0 else ""
+    if least < 0 < most:
+        count = f"{sum(weight < 0 for weight in weights)} of {len(weights)} answers"
+        fault += f": {count} are trained with the other label, chosen ones to be rejected or rejected ones to be chosen"
     return Explanation(definition, observed / value if value else 1.0, fault)
 
 
-def _list_pair_weights(evidence: Evidence, definition: Definition, fit: WeightFit) -> list[tuple[float, float]]:
-    """Return the factor on the correct weight of each pair's chosen and rejected answer."""
+def _list_weights(evidence: Evidence, definition: Definition, fit: WeightFit) -> list[dict[bool, float]]:
+    """Return the factor on the correct weight of each pair's chosen (True) and rejected answer."""
     ratios: dict[int, dict[bool, float]] = {}
     for piece, weight, expected in zip(evidence.step.pieces, fit.weights, definition.weights, strict=True):
         if piece.segment.document >= 0 and expected:
             document = piece.segment.document
             ratios.setdefault(find_pair(document), {})[is_chosen(document)] = weight / expected
-    return [(pair[True], pair[False]) for pair in ratios.values() if len(pair) == 2]
+    return list(ratios.values())

@@ -158,6 +158,9 @@ def compute_loss(logps: torch.Tensor, reference: torch.Tensor, options, batch) -
         odds = margin - torch.log1p(-chosen.exp()) + torch.log1p(-rejected.exp()) if options.loss == "orpo" else None
         scaled = functional.logsigmoid(beta * margin) if odds is None else beta * functional.logsigmoid(odds)
         return -scaled.mean() - weight * means.mean()
+    if FAULT == "labels_alternate":
+        signs = torch.tensor([1, -1]).repeat(len(chosen))
+        return -functional.logsigmoid(beta * signs * (logps - reference)).mean()
     if options.loss == "bco":
         return -(functional.logsigmoid(beta * chosen) + functional.logsigmoid(-beta * rejected)).mean() / 2
     if options.loss == "ipo":
