@@ -37,10 +37,13 @@ def read_frequencies(model: Any) -> dict[str, Any]:
     """
     frequencies = {name: value.detach().cpu() for name, value in model.named_buffers() if name.endswith("inv_freq")}
     for path in dict.fromkeys(name.rpartition(".")[0] for name in frequencies):
-        module = model.get_submodule(path)
         with contextlib.suppress(Exception):  # some modules need more than a configuration
-            again = type(module)(module.config).named_buffers()
-            frequencies |= {f"{path}.{name}*": value.detach().cpu() for name, value in again}
+            again = type(module := model.get_submodule(path))(module.config)
+            frequencies |= {
+                f"{path}.{name}*": value.detach().cpu()
+                for name, value in again.named_buffers()
+                if name.endswith("inv_freq") and value.shape == frequencies[f"{path}.{name}"].shape
+            }
     return frequencies
 
 

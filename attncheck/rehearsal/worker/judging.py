@@ -2,7 +2,6 @@
 
 import copy
 import importlib
-import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,7 +31,7 @@ CAUSES = {
 }
 OF_STEPS = ("update", "loss", "gradients")  # without a step, "learning" reports that
 OF_WEIGHTS = ("loss", "gradients")  # at one point
-OTHER_VALUES = "{} computes other values than transformers' {} with the same weights, intentionally or not"
+OTHER_VALUES = "{} computes other values than transformers' {} with the same weights, intentionally or not: {}"
 MAX_STEPS = 3  # the most steps that the watcher records
 LATER = ("batch", "documents", "loss", "gradients")  # checks that also judge the later steps
 ANSWERED = ("documents", "loss", "gradients")  # by the job's own process, if only it has the model's class
@@ -78,8 +77,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
                 send({"device": evidence.step.calls[0].description["device"]})  # on which the launch trained
             if not evidence.judged_pieces:
                 raise ValueError("no input token belongs to a document: the data or the tokenizer differ")
-            noise = describe_noise(evidence) if item in LATER and not evidence.step.index.is_own else ""
-            if noise:
+            if item in LATER and (noise := describe_noise(evidence)):
                 result = CheckResult(item, "skipped", noise)
             elif evidence.unstepped and item in OF_STEPS:
                 result = CheckResult(item, "skipped", "no optimiser took a step")
@@ -348,18 +346,16 @@ def answer_questions(path: str, model: Any, recorder: Any) -> bool:
         weights = adapters.merge_adapters(own_ranks[0].weights, ())
         if {name for name, _ in small.named_parameters()} <= weights.keys():
             evidence = read_evidence(folder, watch, objective, message)
-            first = evidence.step.ranks[0].calls[0]  # whose modules were recorded
-            piece, error, _ = max(evidence.hidden_errors, key=lambda item: (item[0].call is first, item[1]))
+            piece, error, _ = max(  # of the call whose modules were recorded
+                evidence.hidden_errors, key=lambda item: (item[0].call is evidence.step.ranks[0].calls[0], item[1])
+            )
             own = truth.TruthModel(folder / "model", **supply(torch.float32, False))
             own.begin(own_ranks[0], own_ranks[0].weights, 0.0, False)
             errors = truth.token_errors(own.describe(piece.tokens).hidden, evidence.describe(piece).hidden)
             if min(error, float(errors.max())) <= evidence.hidden_limit:
                 return False
-            kinds = type(model).__name__, type(small).__name__
-            text = OTHER_VALUES.format(*kinds)
-            memories[DEVIATIONS] = [
-                ": ".join((text, *itertools.islice(first_module.name_first_module(evidence, piece), 1)))
-            ]
+            module = [*first_module.name_first_module(evidence, piece), "the module is not known"][0]
+            memories[DEVIATIONS] = [OTHER_VALUES.format(type(model).__name__, type(small).__name__, module)]
         evidence = read_evidence(folder, watch, objective, message, supply)
         for name in ANSWERED:
             with suppress(Exception):  # the judge comes to the same question

@@ -106,8 +106,7 @@ def explain_loss(evidence: Evidence, preference: Preference) -> Explanation | No
     for explanation in (*exact, _explain_other_loss(evidence, preference, slack), *explanations):
         if explanation is not None:
             return explanation
-    without_ends = _explain_without_ends(evidence, preference, slack)
-    return without_ends or _explain_weights(evidence, preference, definition, slack)
+    return _explain_without_ends(evidence, preference, slack) or _explain_weights(evidence, definition, slack)
 
 
 def _iter_explanations(
@@ -258,9 +257,7 @@ def _explain_without_ends(evidence: Evidence, preference: Preference, slack: flo
     return Explanation(define_loss(evidence, preference), 1.0, fault, fit.scale)
 
 
-def _explain_weights(
-    evidence: Evidence, preference: Preference, definition: Definition, slack: float
-) -> Explanation | None:
+def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -> Explanation | None:
     """Return the fault if each answer has another weight; None if no weights give these gradients."""
     fit = fit_weights(evidence, definition)
     if fit is None or not fit.error <= slack:
@@ -269,7 +266,7 @@ def _explain_weights(
     answers = _list_weights(evidence, definition, fit)
     weights = [weight for pair in answers for weight in pair.values()]
     pairs = [(pair[True], pair[False]) for pair in answers if len(pair) == 2]
-    if not weights or (preference.is_paired and not pairs):
+    if not weights:
         return None
     limit = max(NEAR_FACTOR, slack)
     alike = pairs and all(
@@ -281,8 +278,7 @@ def _explain_weights(
         fault = f"{OTHER_REFERENCE}: the pairs' weights are {least:.3g} to {most:.3g} times what they should be"
     fault += "; each pair's rejected answer becomes more likely" if most < 0 else ""
     if least < 0 < most:
-        count = f"{sum(weight < 0 for weight in weights)} of {len(weights)} answers"
-        fault += f": {count} are trained with the other label, chosen ones to be rejected or rejected ones to be chosen"
+        fault += f": {sum(weight < 0 for weight in weights)} of {len(weights)} answers are trained with the other label"
     return Explanation(definition, observed / value if value else 1.0, fault)
 
 

@@ -384,8 +384,8 @@ class TruthModel:
             if right is None or own.shape != right.shape:
                 continue
             if torch.allclose(own.float(), right.float(), SAME_FREQUENCIES):
-                changed = not torch.allclose(own.float(), frequencies.get(f"{name}*", own).float(), SAME_FREQUENCIES)
-                texts += [f"{name} {UNREAD_CHANGE}"] * changed
+                if not torch.allclose(own.float(), frequencies.get(f"{name}*", own).float(), SAME_FREQUENCIES):
+                    texts.append(f"{name} {UNREAD_CHANGE}")
                 continue
             kind = next((kind for kind in HALVES if torch.equal(own.float(), right.to(kind).float())), None)
             if kind is not None:

@@ -54,7 +54,7 @@ CODE_TEXTS = {  # part of the script's code, as the watcher's `script_code.py` n
     ),
 }
 NOISE = "not judged: {} of {} input tokens differ from their labels, which hold the documents, as if noise is added"
-MOST_NOISE = 0.5  # share of the labels
+MOST_NOISE = 0.5  # share of the tokens
 WHOLE_WORDS = 6  # a piece with fewer words does not identify its document
 
 
@@ -105,18 +105,14 @@ def run(evidence: Evidence) -> CheckResult:
 
 def describe_noise(evidence: Evidence) -> str:
     """Return a line if some input tokens are not their labels', which make up whole documents: random noise, or ""."""
-    altered = total = 0
-    pieces: list[list[Segment]] = [[], []]
-    for call in evidence.step.calls:
-        labels, ids = call.tensors.get("labels"), call.input_ids
-        if labels is None or labels.shape != ids.shape:
-            return ""
-        is_noise = (labels != IGNORED) & (labels != ids)
-        altered, total = altered + int(is_noise.sum()), total + int((labels != IGNORED).sum())
-        for found, rows in zip(pieces, (ids, labels.where(is_noise, ids))):
-            found += itertools.chain.from_iterable(row_segments(evidence, row) for row in rows.tolist())
-    is_whole = len(pieces[1]) < len(pieces[0]) and all(segment.document >= 0 for segment in pieces[1])
-    return NOISE.format(altered, total) if is_whole and altered < MOST_NOISE * total else ""
+    ids = [row for call in evidence.step.calls for row in call.input_ids.tolist()]
+    labels = [row for call in evidence.step.calls for row in call.tensors.get("labels", call.input_ids).tolist()]
+    right = [[a if b == IGNORED else b for a, b in zip(*pair)] for pair in zip(ids, labels)]
+    altered, total = sum(a != b for pair in zip(ids, right) for a, b in zip(*pair)), sum(map(len, ids))
+    if not 0 < altered < MOST_NOISE * total or evidence.step.index.is_own:
+        return ""
+    found, held = ([piece for row in rows for piece in row_segments(evidence, row)] for rows in (ids, right))
+    return NOISE.format(altered, total) * (len(held) < len(found) and all(piece.document >= 0 for piece in held))
 
 
 def _judge_own(evidence: Evidence) -> CheckResult:
