@@ -72,15 +72,14 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
 
 def _iter_errors(lines: Sequence[str]) -> Iterator[int]:
     """Yield the places of the last lines of errors, without those that Python ignores as it deletes objects."""
-    is_in_traceback = is_ignored = False
+    is_in_traceback = is_ignored = is_end = False
     for place, line in enumerate(lines):
         own = RANK.sub("", line)
-        is_ignored = is_ignored or own.startswith("Exception ignored")
+        is_ignored = own.startswith("Exception ignored") or (is_ignored and not is_end)
         is_end = is_in_traceback and not own.startswith(" ")
         is_in_traceback = "Traceback (most recent call last)" in own or (is_in_traceback and not is_end)
         if not is_ignored and (ERROR_LINE.search(line) or (is_end and OWN_ERROR.fullmatch(own))):
             yield place
-        is_ignored = is_ignored and not is_end
 
 
 def explain_refusal(ended: Execution, lines: Sequence[str]) -> str:

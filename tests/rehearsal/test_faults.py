@@ -222,6 +222,7 @@ HIDDEN = ("shifted_twice", "not_shifted", "not_shifted_summed", "mean_of_batches
 # What a user may mean, by the name that makes the script do it: none of it is an error.
 LEGAL = ("optimiser_adafactor", "optimiser_own", "two_optimisers", "values_clipped", "zeroed_after_the_forward_pass",
          "embeddings_frozen", "unfrozen_and_held", "rate_as_attribute_kept", "embeddings_tied", "head_drops_out",
+         "positions_scaled",
          "small_addition", "one_begin", "noise", "second_pass", "second_pass_of_data", "teacher")  # fmt: skip
 
 CLEAN: dict[str, tuple[str, int]] = {

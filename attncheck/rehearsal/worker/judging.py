@@ -354,8 +354,8 @@ def answer_questions(path: str, model: Any, recorder: Any) -> bool:
             errors = truth.token_errors(own.describe(piece.tokens).hidden, evidence.describe(piece).hidden)
             if min(error, float(errors.max())) <= evidence.hidden_limit:
                 return False
-            module = [*first_module.name_first_module(evidence, piece), "the module is not known"][0]
-            memories[DEVIATIONS] = [OTHER_VALUES.format(type(model).__name__, type(small).__name__, module)]
+            texts = type(model).__name__, type(small).__name__, *first_module.name_first_module(evidence, piece), "-"
+            memories[DEVIATIONS] = [OTHER_VALUES.format(*texts)]
         evidence = read_evidence(folder, watch, objective, message, supply)
         for name in ANSWERED:
             with suppress(Exception):  # the judge comes to the same question

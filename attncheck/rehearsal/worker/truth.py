@@ -377,24 +377,31 @@ class TruthModel:
         return changed
 
     def compare_frequencies(self, frequencies: Mapping[str, Tensor], is_guessed: bool) -> list[str]:
-        """Return how a job's rotary frequencies differ from the configuration's; take them if that is only guessed."""
+        """Return how a job's rotary frequencies differ from the configuration's.
+
+        They are taken if that is only guessed, or if the job's own configuration gives them.
+        """
         texts = []
         for name, own in frequencies.items():
-            right = dict(self.model.named_buffers()).get(name)
+            right, again = dict(self.model.named_buffers()).get(name), frequencies.get(f"{name}*")
             if right is None or own.shape != right.shape:
                 continue
+            is_configured = again is not None and torch.allclose(own.float(), again.float(), SAME_FREQUENCIES)
             if torch.allclose(own.float(), right.float(), SAME_FREQUENCIES):
-                if not torch.allclose(own.float(), frequencies.get(f"{name}*", own).float(), SAME_FREQUENCIES):
-                    texts.append(f"{name} {UNREAD_CHANGE}")
+                texts += [f"{name} {UNREAD_CHANGE}"] * (again is not None and not is_configured)
                 continue
             kind = next((kind for kind in HALVES if torch.equal(own.float(), right.to(kind).float())), None)
             if kind is not None:
                 texts.append(f"{name} is rounded to {kind}, as by model.to({kind}), so positions are inexact")
-            elif is_guessed:
+            elif is_configured or is_guessed:  # by the configuration as the job changes it, such as to scale positions
                 right.copy_(own)
+                self.model.get_submodule(name.rpartition(".")[0]).attention_scaling = float(
+                    frequencies.get(f"{name.rpartition('.')[0]}.scaling*", 1.0)
+                )
                 least = float(own.flatten()[-1].double().clamp_min(1e-30))  # some kinds of frequencies end with zeros
                 base = least ** (-len(own) / max(len(own) - 1, 1))
-                texts.append(f"{name} is not the configuration's; its rotary base is {base:.6g}: {UNKNOWN_BASE}")
+                if not is_configured:
+                    texts.append(f"{name} is not the configuration's; its rotary base is {base:.6g}: {UNKNOWN_BASE}")
         return texts
 
     def _context(self) -> Any:

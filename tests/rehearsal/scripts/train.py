@@ -269,6 +269,11 @@ def average_documents(nll, batch, scored) -> torch.Tensor:
 
 def load_model(options):
     keywords = {"attention_dropout": 0.1} if FAULT == "dropout" else {}
+    if FAULT == "positions_scaled":
+        config = AutoConfig.from_pretrained(options.model_name_or_path)
+        known = {**config.rope_parameters, "original_max_position_embeddings": config.max_position_embeddings}
+        config.rope_parameters = {**known, "rope_type": "yarn", "factor": 4.0}
+        keywords = {"config": config}
     model = AutoModelForCausalLM.from_pretrained(
         options.model_name_or_path, attn_implementation=options.attn_implementation, **keywords
     )

@@ -54,7 +54,6 @@ CODE_TEXTS = {  # part of the script's code, as the watcher's `script_code.py` n
     ),
 }
 NOISE = "not judged: {} of {} input tokens differ from their labels, which hold the documents, as if noise is added"
-MOST_NOISE = 0.5  # share of the tokens
 WHOLE_WORDS = 6  # a piece with fewer words does not identify its document
 
 
@@ -105,13 +104,16 @@ def run(evidence: Evidence) -> CheckResult:
 
 def describe_noise(evidence: Evidence) -> str:
     """Return a line if some input tokens are not their labels', which make up whole documents: random noise, or ""."""
-    ids = [row for call in evidence.step.calls for row in call.input_ids.tolist()]
-    labels = [row for call in evidence.step.calls for row in call.tensors.get("labels", call.input_ids).tolist()]
-    right = [[a if b == IGNORED else b for a, b in zip(*pair)] for pair in zip(ids, labels)]
-    altered, total = sum(a != b for pair in zip(ids, right) for a, b in zip(*pair)), sum(map(len, ids))
-    if not 0 < altered < MOST_NOISE * total or evidence.step.index.is_own:
+    pairs = [
+        pair
+        for call in evidence.step.calls
+        for pair in zip(call.input_ids.tolist(), call.tensors.get("labels", call.input_ids).tolist())
+    ]
+    right = [[own if label == IGNORED else label for own, label in zip(*pair)] for pair in pairs]
+    altered, total = sum(a != b for (ids, _), own in zip(pairs, right) for a, b in zip(ids, own)), sum(map(len, right))
+    if not 0 < 2 * altered < total or evidence.step.index.is_own:
         return ""
-    found, held = ([piece for row in rows for piece in row_segments(evidence, row)] for rows in (ids, right))
+    found, held = ([p for row in rows for p in row_segments(evidence, row)] for rows in (next(zip(*pairs)), right))
     return NOISE.format(altered, total) * (len(held) < len(found) and all(piece.document >= 0 for piece in held))
 
 

@@ -131,8 +131,11 @@ def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
     )
     batches, planned = len(evidence.epochs[0].batches) if evidence.epochs else 0, evidence.steps[-1].planned
     rounded = batches // evidence.batches, -(-batches // evidence.batches)
-    whole = [steps for steps in rounded if steps and not planned % steps]
-    epochs = [planned // steps for steps in whole if planned % (steps * count) or not repeats]
+    epochs = [
+        planned // steps
+        for steps in rounded
+        if steps and not planned % steps and (planned % (steps * count) or not repeats)
+    ]
     if planned and epochs and planned % batches and planned % ROUND:  # otherwise it may be made for batches
         length = f"{epochs[0]} epoch{'s' * (epochs[0] > 1)}"
         return [f"{text}: it is made for {planned} steps, those of the optimiser in {length}"], []
