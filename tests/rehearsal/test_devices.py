@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +19,8 @@ from attncheck.rehearsal.watcher import devices
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = """
 import torch
-from attncheck.rehearsal.watcher.devices import keep_on_cpu, make_mesh_on_cpu, shard_on_cpu
+from attncheck.rehearsal.watcher.devices import allow_unused_parameters, keep_on_cpu, make_mesh_on_cpu, shard_on_cpu
+allow_unused_parameters(torch.nn.parallel.distributed)
 keep_on_cpu(torch)
 torch.cuda.set_device(1)
 torch.cuda.synchronize()
@@ -39,7 +42,9 @@ assert len(calls) == 1
 assert model.weight.grad.device.type == "cpu" and batch.to(torch.float64).dtype == torch.float64
 assert torch.zeros(1, device="meta").is_meta and torch.full((2,), 0).tolist() == [0, 0]
 torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], output_device=0)(batch).sum().backward()
+wrapped = torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], output_device=0)
+wrapped(batch).sum().backward()
+assert wrapped.find_unused_parameters
 from torch.distributed import fsdp
 make_mesh_on_cpu(torch.distributed.device_mesh)
 shard_on_cpu(fsdp.fully_sharded_data_parallel)
@@ -56,7 +61,7 @@ assert torch.cuda.get_device_capability() >= (8, 0) and not torch.cuda.is_availa
 def test_what_a_script_places_on_cuda_is_on_the_cpu(tmp_path: Path) -> None:
     (tmp_path / "watch").mkdir()
     environ = {"PYTHONPATH": str(REPOSITORY), "ATTNCHECK_WATCH": str(tmp_path / "watch"), "CUDA_VISIBLE_DEVICES": ""}
-    environ["ATTNCHECK_WITHOUT_GPU"] = "1"
+    environ |= {"ATTNCHECK_WITHOUT_GPU": "1", "ATTNCHECK_WITHOUT_SHARDING": "1"}
     command = [sys.executable, "-c", SCRIPT]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environ)
     assert ended.returncode == 0, ended.stderr
@@ -103,6 +108,19 @@ def test_a_model_is_loaded_where_there_is_no_gpu(
     assert [line for line in list_replaced(str(tmp_path)) if said and said in line] == list_replaced(str(tmp_path))
     assert bool(list_replaced(str(tmp_path))) == bool(said)
     assert [difference.written for difference in list_watched_differences(str(tmp_path))] == [said] * ("bit" in said)
+
+
+@pytest.mark.parametrize("reason", ["missing", "old"])
+def test_a_quantisation_is_described_without_its_package(reason: str) -> None:
+    """As transformers 4.57.3, which reads the package's version; a release that does not fit still ends the script."""
+
+    class Configuration:
+        def post_init(self) -> None:
+            raise importlib.metadata.PackageNotFoundError if reason == "missing" else ValueError("old")
+
+    devices.configure_without_package(SimpleNamespace(BitsAndBytesConfig=Configuration))
+    with contextlib.nullcontext() if reason == "missing" else pytest.raises(ValueError, match="old"):
+        Configuration().post_init()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -80,15 +81,17 @@ def test_a_rank_that_fails_ends_the_others(without_cuda: bool, driver: Path, mon
     assert [rank["LOCAL_RANK"] for rank in read_ranks(driver)] == ["0", "1"]
 
 
-def test_openrlhf_finds_a_vllm_where_none_is() -> None:
-    """What it imports of vLLM is there; an installed one stays."""
+def test_openrlhf_finds_a_vllm_where_none_is(tmp_path: Path) -> None:
+    """What it imports of vLLM is there, and that is noted; an installed one stays."""
     code = (
-        "from attncheck.rehearsal.watcher.takeover import stand_in_for_vllm; stand_in_for_vllm(None)\n"
+        "from attncheck.rehearsal.watcher.takeover import stand_in_for; stand_in_for('vllm', None)\n"
         "import vllm\nfrom vllm.inputs import TokensPrompt\nfrom vllm.utils import random_uuid\n"
         "from vllm.worker.worker import Worker\nclass Own(Worker): pass\nassert vllm.__version__ and vllm.LLM\n"
         "import importlib.util\nassert importlib.util.find_spec('vllm') and not hasattr(vllm, '__own__')\n"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    environ = {**os.environ, "ATTNCHECK_WATCH": str(tmp_path)}
+    assert subprocess.run([sys.executable, "-c", code], check=False, env=environ).returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["absent-unused-vllm"]
 
 
 def test_ray_seems_to_run() -> None:

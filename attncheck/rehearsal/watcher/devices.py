@@ -8,8 +8,10 @@ amp/autocast_mode.py, nn/parallel/distributed.py (`device_ids` must be GPUs); tr
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import importlib.metadata
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -122,6 +124,20 @@ def keep_off_absent_devices(modeling_utils: Any) -> None:
     model_class.from_pretrained = classmethod(from_pretrained)
 
 
+def configure_without_package(quantization_config: Any) -> None:
+    """Let a script describe a quantisation whose package is missing, because nothing is quantised without a GPU.
+
+    transformers 4.57.3 utils/quantization_config.py:568 reads the version of bitsandbytes.
+    """
+    check = quantization_config.BitsAndBytesConfig.post_init
+
+    def check_if_installed(self: Any) -> None:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            check(self)
+
+    quantization_config.BitsAndBytesConfig.post_init = check_if_installed
+
+
 def hold_in_float32(accelerator: Any) -> None:
     """Hold trained weights in float32 if FSDP or DeepSpeed is left out, as these do (accelerate 1.15.0, line 1988).
 
@@ -170,10 +186,8 @@ def _change_options(kind: Any, **changes: Any) -> None:
     @functools.wraps(original)
     def initialize(*arguments: Any, **options: Any) -> None:
         bound = signature.bind(*arguments, **options)
-        bound.apply_defaults()
-        for name, change in changes.items():
-            if name in bound.arguments:
-                bound.arguments[name] = change(bound.arguments[name])
+        for name, change in changes.items():  # only these: other patches set arguments by their names
+            bound.arguments[name] = change(bound.arguments.get(name, signature.parameters[name].default))
         original(*bound.args, **bound.kwargs)
 
     kind.__init__ = initialize

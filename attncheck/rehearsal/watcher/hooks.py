@@ -28,6 +28,7 @@ from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .describe import describe_prompt
 from .devices import (
     allow_unused_parameters,
+    configure_without_package,
     hold_in_float32,
     join_ranks_on_cpu,
     keep_off_absent_devices,
@@ -67,7 +68,7 @@ from .stand_ins import (
 from .takeover import (
     do_not_start_ray,
     run_in_process,
-    stand_in_for_vllm,
+    stand_in_for,
     take_over_easyr1,
     take_over_hydra,
     take_over_openrlhf,
@@ -148,6 +149,7 @@ def install(folder: str) -> None:
         callbacks["accelerate.accelerator"] = hold_in_float32
         callbacks["accelerate.state"] = join_ranks_on_cpu
         callbacks["torch.nn.parallel.distributed"] = allow_unused_parameters
+        callbacks["transformers.utils.quantization_config"] = configure_without_package
     driver = os.environ.get("ATTNCHECK_DRIVER")  # for the process that the launch starts, not for the ranks
     if driver == "verl":
         callbacks["verl.utils.config"] = take_over_verl
@@ -165,7 +167,8 @@ def install(folder: str) -> None:
             callbacks[f"trl.trainer.{name}_trainer"] = functools.partial(_drive_trl, "take_over")
         callbacks["swift.rlhf_trainers.grpo_trainer"] = functools.partial(_drive_trl, "reward_ms_swift")
     if os.environ.get("ATTNCHECK_DOCUMENTS"):
-        callbacks["openrlhf"] = stand_in_for_vllm
+        callbacks["openrlhf"] = functools.partial(stand_in_for, "vllm")
+        callbacks["swift.rlhf_trainers"] = functools.partial(stand_in_for, "msgspec")
     for name in callbacks.keys() & sys.modules.keys():  # imported before us, by a .pth file
         callbacks.pop(name)(sys.modules[name])
     sys.meta_path.insert(0, _AfterImport(callbacks))

@@ -136,13 +136,14 @@ def do_not_start_ray(ray: Any) -> None:
     ray.is_initialized = lambda: True
 
 
-def stand_in_for_vllm(openrlhf: Any) -> None:
-    """Make OpenRLHF importable without its generation package, because nothing is generated.
+def stand_in_for(package: str, framework: Any) -> None:
+    """Make a framework importable without a package of its generation, because nothing is generated.
 
-    openrlhf 0.11.2 trainer/ray/vllm_engine.py:7; releases and forks import other modules and classes of it.
+    openrlhf 0.11.2 trainer/ray/vllm_engine.py:7 imports vllm, and releases and forks other modules and classes of it.
+    ms-swift 4.6.0 rlhf_trainers/utils.py:18 imports msgspec, which vllm requires, and uses it only with vllm.
     """
-    if importlib.util.find_spec("vllm") is None:
-        sys.meta_path.append(_AnyOf("vllm"))
+    if importlib.util.find_spec(package) is None:
+        sys.meta_path.append(_AnyOf(package))
 
 
 class _AnyOf(MetaPathFinder, Loader):
@@ -157,6 +158,9 @@ class _AnyOf(MetaPathFinder, Loader):
 
     def exec_module(self, module: Any) -> None:
         """Define the module's names when they are read."""
+        from .absent import note
+
+        note(os.environ["ATTNCHECK_WATCH"], "unused", self._package)
         module.__version__ = "0.16.0"
         module.__getattr__ = functools.partial(_make_class, module.__name__)
 
