@@ -49,6 +49,7 @@ from attncheck.rehearsal.columns import find_marker, iter_texts, read_columns, r
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
+from attncheck.rehearsal.named_models import list_named_models
 from attncheck.rehearsal.options import add_options
 from attncheck.smoke.run import collect_evidence, summarize_training
 from attncheck.workers import execution as workers
@@ -358,6 +359,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         "model": stage.model,
         "stand_in_for": missing_model,
         "classes": read_model_classes(stage.read) if missing_model else [],
+        "named": list_named_models(stage.read, missing_model),
         "stage": stage.folder,
         "documents": DOCUMENTS,
         "form": cut.form,
@@ -382,7 +384,8 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
     if missing_model:
         stage.model, stage.is_guessed = event.answer["model"], True
         stage.unknown = "" if event.answer["is_known"] or missing_model == NO_NAME else missing_model
-        remarks.insert(0, f"{missing_model} is not available locally: using a small {stage.model} instead")
+        reason = event.answer["reason"] and f", because {event.answer['reason']}"
+        remarks.insert(0, f"{missing_model} is not available locally: using a small {stage.model} instead{reason}")
     stage.remarks = (*cut.remarks, *remarks)
     stage.made_up = tuple(dict.fromkeys((*event.answer["made_up"], *stage.added)))
     if stage.added:

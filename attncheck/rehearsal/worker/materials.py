@@ -80,8 +80,6 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     build.leave_out("sklearn", "scipy")  # a second of processor time
     import torch
 
-    from attncheck.smoke.worker.models import towers
-
     torch.set_num_threads(int(message.get("threads", 1)))
     (item,) = message["items"]
     send({"started": item})
@@ -98,8 +96,9 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         send({"unanswered": str(error)})
         return
     made = _choose_architecture(message).name if message.get("stand_in_for") else message["model"]
-    is_known = bool(towers.find_type(message.get("stand_in_for", ""), message.get("classes", ())))
-    answer = {"parameters": parameters, "remarks": remarks, "made_up": [], "model": made, "is_known": is_known}
+    kind, reason = find_kind(message)
+    answer = {"parameters": parameters, "remarks": remarks, "made_up": [], "model": made, "is_known": bool(kind)}
+    answer["reason"] = reason
     if real_data:
         send({"item": item, "answer": {**answer, **known_turns}})
         return
@@ -182,13 +181,29 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
     return parameters, MADE, remarks
 
 
+def find_kind(message: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the type of a missing model, "" if nothing decides it; and the file whose name for the model does.
+
+    The launch's own file comes first; names of several types decide nothing.
+    """
+    from attncheck.smoke.worker.models import towers
+
+    kind = towers.find_type(message.get("stand_in_for", ""), message.get("classes", ()))
+    for words in () if kind else message.get("named", ()):
+        named = {own: (word, file) for word, file in words if (own := towers.find_type(word))}
+        if named:
+            (kind, (word, file)), *others = named.items()
+            return ("", "") if others else (kind, f"{file} names {word} for it")
+    return kind, ""
+
+
 def _choose_architecture(message: Mapping[str, Any]) -> Any:
     """Return the architecture to build: for a missing model, the type that its name or the script's class decides."""
     from attncheck.smoke.worker.models import build, towers
 
     if not message.get("stand_in_for"):
         return build.load_architecture(message["model"])
-    kind = towers.find_type(message["stand_in_for"], message.get("classes", ()))
+    kind, _ = find_kind(message)
     return towers.change_base(towers.load_type(kind) if kind else build.load_architecture(message["model"]))
 
 
@@ -217,6 +232,10 @@ def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder:
     for config in (model.config, shrink.decoder_config(model.config), model.generation_config):
         set_special_tokens(config, tokenizer)
     model.to(getattr(torch, message["dtype"])).save_pretrained(folder)
+    path = (
+        folder / "config.json"
+    )  # Qwen2-VL's configuration in transformers 4.52 to 4.57 writes its class into its parts
+    path.write_text(json.dumps({**json.loads(path.read_text()), "architectures": [type(model).__name__]}))
     if towers.has_text_class(architecture):
         towers.check_text_class(folder)
     if not reason and message.get("pictures"):

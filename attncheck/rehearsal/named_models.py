@@ -1,0 +1,48 @@
+"""Finds the models that a launch's own tree names, for a launch that leaves its model to a variable.
+
+README.md runs it with `MODEL_PATH Qwen2.5-3B-Instruct`, or another script exports the variable. Only the class of the
+stand-in follows from that.
+"""
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+from attncheck.core.io.files import CannotRead, read_bounded
+from attncheck.lint.rewriting import ReadLaunch
+from attncheck.rehearsal.columns import list_folders_above
+
+VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
+ARGUMENT = re.compile(r"\$\{?(?:\d|OPTARG)")  # of the script
+WORD = r"[\w./-]*\w"
+MAX_BYTES = 1 << 18  # of a file
+MAX_FILES = 200
+
+
+def list_named_models(read: ReadLaunch, name: str) -> list[list[tuple[str, str]]]:
+    """Return the words that may name the model of a launch whose `name` for it has a variable, each with its file.
+
+    These are values of this variable in the launch's own file, then in those that mention it: README.md and scripts.
+    """
+    launch = read.recognised.launch
+    source, own = launch.source, os.path.basename(launch.source.name)
+    assigned = re.findall(rf"(\w+)=[\"']?{re.escape(name)}[\"'\s;]", source.text)
+    variables = {*VARIABLE.findall(name), *assigned} - {"OPTARG"}
+    if "$" not in name or not variables:
+        return []
+    value = re.compile(rf"(?<![\w$])(?:{'|'.join(sorted(variables))})(?:[ \t]*[=:][ \t]*|[ \t]+)[\"']?({WORD})")
+    call = re.compile(rf"{re.escape(own)}\b(.*)")
+    here = [(word, source.name) for word in value.findall(source.text)]
+    nearby: list[tuple[str, str]] = []
+    folders = map(Path, list_folders_above(launch))
+    files = dict.fromkeys(
+        file for folder in folders for ending in ("README*.md", "*.sh") for file in folder.glob(ending)
+    )
+    for file in sorted(files)[:MAX_FILES]:
+        with contextlib.suppress(CannotRead):
+            text = read_bounded(file, MAX_BYTES).decode(errors="replace").replace("\\\n", " ")
+            words = value.findall(text) if own in text and file.name != own else []
+            words += re.findall(WORD, " ".join(call.findall(text))) if ARGUMENT.search(name) else []
+            nearby += ((word, os.path.relpath(file)) for word in words)
+    return [here, nearby]

@@ -1,0 +1,52 @@
+"""The class of a model that a launch leaves to a variable: what its own tree names for it, if that is one class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.facts import Absent
+from attncheck.core.launch import Source
+from attncheck.lint.rewriting import read_launches
+from attncheck.rehearsal.named_models import list_named_models
+from attncheck.rehearsal.worker.materials import find_kind
+from tests.snapshots import laptop
+
+LAUNCH = "MODEL_PATH={}\ntrl sft --model_name_or_path $MODEL_PATH --dataset_name d --output_dir o\n"
+# The value in the launch, other files, and the class that they decide.
+TREES: dict[str, tuple[str, dict[str, str], str]] = {
+    "a call by position": ("$4", {"README.md": "bash run.sh GPUS 4 MODEL_PATH Qwen2.5-3B-Instruct"}, "qwen2"),
+    "a call by option": ("$OPTARG", {"README.md": "bash scripts/run.sh \\\n  -p Qwen/Qwen3-8B -d data"}, "qwen3"),
+    "a script that calls it": ("$BASE", {"all.sh": "export BASE=/data/qwen2.5-1.5b-it\nbash run.sh"}, "qwen2"),
+    "several classes": ("$4", {"README.md": "bash run.sh 1 Qwen/Qwen3-8B\nbash run.sh 1 Llama-3.1-8B"}, ""),
+    "a script that does not call it": ("$BASE", {"evaluate.sh": "BASE=Qwen/Qwen3-8B\npython test.py"}, ""),
+    "a comparison": ("$BASE", {"README.md": "run.sh beats Qwen3-8B"}, ""),
+    "a value of its own": ("mine/tuned_14b", {"README.md": "bash run.sh\nMODEL_PATH=Qwen/Qwen3-8B"}, ""),
+}
+
+
+@pytest.mark.parametrize("title", TREES)
+def test_a_tree_names_the_class_of_a_models_variable(
+    title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value, files, kind = TREES[title]
+    monkeypatch.chdir(tmp_path)
+    for name, text in {**files, "run.sh": LAUNCH.format(value)}.items():
+        (tmp_path / name).write_text(text)
+    source = Source("run.sh", LAUNCH.format(value), "shell")
+    (launch,) = read_launches(laptop(), source, lambda name: Absent("no"), lambda path: None)
+    found, reason = find_kind({"stand_in_for": value, "named": list_named_models(launch, value)})
+    assert found == kind
+    assert bool(reason) == bool(kind) and (not kind or next(iter(files)) in reason or "README.md" in reason)
+
+
+def test_the_launchs_own_file_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = 'if [ -z "$BASE" ]; then\n  BASE="deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"\nfi\n' + LAUNCH.format("$BASE")
+    (tmp_path / "README.md").write_text("BASE=meta-llama/Llama-3.1-8B bash run.sh")
+    (launch,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
+    assert find_kind({"stand_in_for": "$BASE", "named": list_named_models(launch, "$BASE")}) == (
+        "qwen2",
+        "run.sh names deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B for it",
+    )
