@@ -94,6 +94,7 @@ def test_an_adapter_that_is_not_here_is_a_new_one(folder: Path, monkeypatch: pyt
     _, config, name = module.PeftModel.from_pretrained("model", "me/adapter", "reference", True)
     assert name == "reference" and not config.inference_mode
     module.PeftModel.from_pretrained("model", "me/given", config=config)
+    module.PeftModel.from_pretrained("model", None)  # of an option that the cut leaves out
     assert (folder / "absent-adapter-given").exists()  # another adapter's weights, all the same
     config = module.PeftConfig.from_pretrained("me/adapter")
     assert config.base_model_name_or_path == str(folder / "small")  # which the script loads next

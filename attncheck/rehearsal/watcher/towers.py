@@ -131,7 +131,7 @@ def make_adapters(peft_model: Any) -> None:
 
     @functools.wraps(load)
     def from_pretrained(cls: Any, model: Any, model_id: Any, *arguments: Any, **options: Any) -> Any:
-        if os.path.isdir(model_id):
+        if os.path.isdir(str(model_id)):
             return load(cls, model, model_id, *arguments, **options)
         given = inspect.signature(load).bind(cls, model, model_id, *arguments, **options).arguments
         config = make_configuration(model_id)
@@ -146,7 +146,7 @@ def make_adapters(peft_model: Any) -> None:
 
     @functools.wraps(load_more)
     def load_adapter(self: Any, model_id: Any, adapter_name: str, *arguments: Any, **options: Any) -> Any:
-        if os.path.isdir(model_id):
+        if os.path.isdir(str(model_id)):
             return load_more(self, model_id, adapter_name, *arguments, **options)
         made = make_configuration(model_id)  # if it is the first; peft 0.12.0 finds "all-linear" inside adapters too
         config = copy.deepcopy(next(iter(self.peft_config.values()), made))

@@ -434,11 +434,12 @@ def _find_auto_class(folder: Path, used: str) -> Any:
     """
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-    classes = transformers.models.auto.modeling_auto
-    multimodal = getattr(classes, "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", {}).get(config.model_type)
-    is_text = used.rpartition(".")[2] == classes.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
-    is_multimodal = multimodal in (config.architectures or ()) and not is_text
+    # Qwen2-VL's configuration in transformers 4.52 to 4.57 answers with its text part's type and class
+    document = json.loads((folder / "config.json").read_text())
+    classes, kind = transformers.models.auto.modeling_auto, document["model_type"]
+    multimodal = getattr(classes, "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", {}).get(kind)
+    is_text = used.rpartition(".")[2] == classes.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind)
+    is_multimodal = multimodal in (document.get("architectures") or ()) and not is_text
     return transformers.AutoModelForImageTextToText if is_multimodal else transformers.AutoModelForCausalLM
 
 

@@ -233,6 +233,16 @@ def test_llamafactory_learns_prompts_where_it_is_told_and_keeps_flash_attn() -> 
     assert read_file(launch)["flash_attn"] == "fa2"
 
 
+@pytest.mark.parametrize(("devices", "is_forced"), [("4,5,6,7", True), ("0", False)])
+def test_llamafactory_starts_a_process_for_each_of_several_gpus(devices: str, is_forced: bool) -> None:
+    """0.9.5 launcher.py:60 starts torchrun if it sees several GPUs, or if it must."""
+    options = (
+        "--stage sft --do_train True --model_name_or_path Qwen/Qwen2.5-7B --dataset d --output_dir o --template qwen"
+    )
+    cut, _ = cut_text(f"export CUDA_VISIBLE_DEVICES={devices}\nllamafactory-cli train {options}\n")
+    assert ("FORCE_TORCHRUN" in cut.environ) == is_forced
+
+
 def test_llamafactory_trains_as_many_layers_as_the_small_model_has() -> None:
     """LLaMA Pro's number of layers must divide the model's; without it, more are no error."""
     text = f"{LLAMAFACTORY}freeze_trainable_layers: 8\n"
