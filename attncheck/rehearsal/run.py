@@ -384,8 +384,8 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
     if missing_model:
         stage.model, stage.is_guessed = event.answer["model"], True
         stage.unknown = "" if event.answer["is_known"] or missing_model == NO_NAME else missing_model
-        reason = event.answer["reason"] and f", because {event.answer['reason']}"
-        remarks.insert(0, f"{missing_model} is not available locally: using a small {stage.model} instead{reason}")
+        because = f", because {event.answer['reason']}" * bool(event.answer["reason"])
+        remarks.insert(0, f"{missing_model} is not available locally: using a small {stage.model} instead{because}")
     stage.remarks = (*cut.remarks, *remarks)
     stage.made_up = tuple(dict.fromkeys((*event.answer["made_up"], *stage.added)))
     if stage.added:

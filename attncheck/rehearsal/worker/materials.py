@@ -95,10 +95,15 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     except build.Unbuildable as error:
         send({"unanswered": str(error)})
         return
-    made = _choose_architecture(message).name if message.get("stand_in_for") else message["model"]
     kind, reason = find_kind(message)
-    answer = {"parameters": parameters, "remarks": remarks, "made_up": [], "model": made, "is_known": bool(kind)}
-    answer["reason"] = reason
+    answer = {
+        "parameters": parameters,
+        "remarks": remarks,
+        "made_up": [],
+        "model": _choose_architecture(message).name if message.get("stand_in_for") else message["model"],
+        "is_known": bool(kind),
+        "reason": reason,
+    }
     if real_data:
         send({"item": item, "answer": {**answer, **known_turns}})
         return
@@ -232,10 +237,9 @@ def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder:
     for config in (model.config, shrink.decoder_config(model.config), model.generation_config):
         set_special_tokens(config, tokenizer)
     model.to(getattr(torch, message["dtype"])).save_pretrained(folder)
-    path = (
-        folder / "config.json"
-    )  # Qwen2-VL's configuration in transformers 4.52 to 4.57 writes its class into its parts
-    path.write_text(json.dumps({**json.loads(path.read_text()), "architectures": [type(model).__name__]}))
+    # Qwen2-VL's configuration in transformers 4.52 to 4.57 writes its class into its parts
+    document = json.loads((folder / "config.json").read_text()) | {"architectures": [type(model).__name__]}
+    (folder / "config.json").write_text(json.dumps(document))
     if towers.has_text_class(architecture):
         towers.check_text_class(folder)
     if not reason and message.get("pictures"):

@@ -125,14 +125,12 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if materials.real_data:
         information = {name: {**entry, "file_name": os.path.basename(data)}}
     own_program = PROGRAM if misses_program(launch) else ""
-    processes = {"NPROC_PER_NODE": str(materials.processes)}
-    if getattr(job.world_size, "value", 1) > 1 and not launch.launchers:  # it would see its GPUs
-        processes["FORCE_TORCHRUN"] = "1"
+    forced = {"FORCE_TORCHRUN": "1"} if getattr(job.world_size, "value", 1) > 1 and not launch.launchers else {}
     return JobCut(
         sets,
         "preference_text" if is_ranked else "text" if is_text else "messages",
         objective,
-        environ={} if materials.uses_gpu else processes,
+        environ={} if materials.uses_gpu else {"NPROC_PER_NODE": str(materials.processes), **forced},
         command=("llamafactory-cli", "train", "{file}"),
         program=own_program,
         pictures="tagged" if has_pictures else "",
