@@ -364,7 +364,7 @@ def lay_programs(command: str, python: str, folder: str, watch: str) -> str:
     """
     place = os.path.dirname(os.path.abspath(python))
     os.makedirs(folder)
-    for name in dict.fromkeys(PROGRAM_NAME.findall(command)):
+    for name in dict.fromkeys((*PROGRAM_NAME.findall(command), "torchrun")):  # which LLaMA-Factory and ms-swift start
         program = os.path.join(place, name)
         if not os.path.isfile(program):
             continue

@@ -134,7 +134,7 @@ def test_programs_of_a_copied_environment_start_its_own_python(tmp_path: Path) -
     for name, place in (("torchrun", tmp_path / "former"), ("trl", tmp_path / "copy"), ("bash-like", "/bin")):
         first = f"{place}/python3.11" if name != "bash-like" else "/bin/sh"
         (tmp_path / "copy" / name).write_text(f"#!{first}\nimport sys\nprint(sys.executable, *sys.argv[1:])\n")
-    command = "A=1 torchrun --nproc_per_node 2 train.py && trl sft; bash-like"
+    command = "A=1 llamafactory-cli train && trl sft; bash-like"  # the first starts torchrun itself
     starters = lay_programs(command, str(python), str(tmp_path / "programs"), str(tmp_path / "watch"))
     assert [path.name for path in Path(starters).iterdir()] == ["torchrun"]
     ended = subprocess.run([f"{starters}/torchrun", "a b"], capture_output=True, text=True, check=True)
