@@ -62,6 +62,7 @@ REPLACED: Mapping[str, str] = {
     "network": "{} is left out, because a rehearsal has no network",
     "tower": "{} is not available locally: using a small {}",
     "sizes": "{} is the script's own class: its sizes are cut: {}",
+    "padding": "{} returns four values, as the script takes and flash-attn before 2.7 returns: later ones return five",
     "class": "{} is the job's own class: the job's process computes its reference, on each document in isolation",
     "adapter": "the adapter {} is not available locally: a new one replaces it",
     "program": "{} of the environment starts another environment's Python: started with the environment's own",

@@ -194,12 +194,12 @@ def find_kind(message: Mapping[str, Any]) -> tuple[str, str]:
     from attncheck.smoke.worker.models import towers
 
     kind = towers.find_type(message.get("stand_in_for", ""), message.get("classes", ()))
-    for words in () if kind else message.get("named", ()):
-        named = {own: (word, file) for word, file in words if (own := towers.find_type(word))}
-        if named:
-            (kind, (word, file)), *others = named.items()
-            return ("", "") if others else (kind, f"{file} names {word} for it")
-    return kind, ""
+    groups = (
+        {own: f"{file} names {word} for it" for word, file in words if (own := towers.find_type(word))}
+        for words in message.get("named", ())
+    )
+    named = {} if kind else next(filter(None, groups), {})
+    return next(iter(named.items())) if len(named) == 1 else (kind, "")
 
 
 def _choose_architecture(message: Mapping[str, Any]) -> Any:
