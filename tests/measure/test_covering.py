@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ from tests.conftest import Run
 SMALL = {name: tuple(range(size)) for name, size in zip("abcdef", (4, 3, 3, 2, 2, 5))}
 
 
-def missing_tuples(rows: list[dict[str, Any]], dimensions: Mapping[str, tuple[Any, ...]], size: int) -> list[Any]:
+def missing_tuples(rows: list[dict[str, Any]], dimensions: Mapping[str, Sequence[Any]], size: int) -> list[Any]:
     missing = []
     for names in itertools.combinations(dimensions, size):
         held = {tuple(row[name] for name in names) for row in rows}

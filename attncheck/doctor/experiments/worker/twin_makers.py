@@ -9,7 +9,7 @@ import functools
 import importlib
 import inspect
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ def measure_framework(
 
 
 def measure_trainer(
-    trainer: str, variant: str, makers: list[Make], config: Any, is_liger: bool
+    trainer: str, variant: str, makers: Iterable[Make], config: Any, is_liger: bool
 ) -> list[dict[str, Any]]:
     """Return the twins of the first maker whose rows the trainer takes; without one, why it takes none."""
     named, error = {"trainer": trainer, "variant": variant}, "it takes none of the known kinds of rows"
