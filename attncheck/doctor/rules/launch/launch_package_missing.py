@@ -14,7 +14,6 @@ Source: openrlhf 0.11.2 models/ring_attn_utils.py:3-4; transformers 5.17.0 model
 """
 
 from attncheck.core.model import Model
-from attncheck.core.snapshot import value_or
 from attncheck.doctor.fixes import install_flash_attn_package, install_packages
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge import transformers
