@@ -86,6 +86,8 @@ HOST_OPTIONS = (
 RATES = ("learning_rate", "lr", "max_lr", "optim.lr", "adam.lr")
 
 WITHOUT_SHARDING = {"ATTNCHECK_WITHOUT_SHARDING": "1"}
+# What deepspeed 0.19.8 launcher/launch.py sets for one process; its two launchers import torch and DeepSpeed as well.
+ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 
 class NothingToRehearse(Unanswered):
@@ -589,8 +591,9 @@ def _import_project(launch: Launch, cut: JobCut, is_console_script: bool) -> Job
     if not places:
         return cut
     remark = "packages in the project's folder are imported if they are not installed, as after pip install -e ."
-    folders = os.pathsep.join(places)
-    return _add_remarks(replace(cut, environ={**cut.environ, "ATTNCHECK_PROJECT": folders, **ANY_VERSION}), (remark,))
+    return _add_remarks(
+        replace(cut, environ={**cut.environ, "ATTNCHECK_PROJECT": os.pathsep.join(places), **ANY_VERSION}), (remark,)
+    )
 
 
 def _pass_file_first(launch: Launch, refused: Iterable[UnknownSetting]) -> Launch:
@@ -600,23 +603,28 @@ def _pass_file_first(launch: Launch, refused: Iterable[UnknownSetting]) -> Launc
         return launch
     place, start = places[-1], len(launch.launcher_words)
     first = next(number for number, word in enumerate(launch.whole) if number >= start and word.text.startswith("-"))
-    before, between = launch.whole[:first], launch.whole[first:place]
-    return replace(launch, whole=(*before, launch.whole[place + 1], *between, *launch.whole[place + 2 :]))
+    return replace(
+        launch,
+        whole=(*launch.whole[:first], launch.whole[place + 1], *launch.whole[first:place], *launch.whole[place + 2 :]),
+    )
 
 
 def _run_without_sharding(launch: Launch, cut: JobCut, read: ReadLaunch, processes: int) -> tuple[Launch, JobCut]:
     """Return a launch and its cut, started by torchrun if the launcher needs DeepSpeed, or starts FSDP, without a GPU.
 
-    accelerate 1.15.0 utils/launch.py passes its file's precision to the processes by this variable.
+    DeepSpeed's launcher is left out if it would start one process. accelerate 1.15.0 utils/launch.py passes its file's
+    precision to the processes by this variable.
     """
     job, own, whole = read.job, "deepspeed" in launch.launchers, launch.whole
-    if job.framework not in (*TRAINER_FRAMEWORKS, "script"):  # the others import it
-        return launch, cut
+    is_alone = own and processes < 2 and read.snapshot.has("deepspeed") and all(w.text != "--no_python" for w in whole)
     entries = {entry.name: entry.value for entry in launch.launcher_entries}
     is_accelerate = "accelerate" in launch.launchers
     is_zero = own or (is_accelerate and uses_deepspeed(job, launch) == Known(True))
     starts_fsdp = entries.get("distributed_type", "").upper() == "FSDP" or "--use_fsdp" in [word.text for word in whole]
-    if not (is_zero and not read.snapshot.has("deepspeed")) and not (is_accelerate and starts_fsdp):
+    if not is_alone and not (
+        job.framework in (*TRAINER_FRAMEWORKS, "script")  # the others import DeepSpeed
+        and ((is_zero and not read.snapshot.has("deepspeed")) or (is_accelerate and starts_fsdp))
+    ):
         return launch, cut
     parse = deepspeed.parse if own else accelerate.parse
     parses = ((place, parse(whole[place:])) for place in range(len(whole) - len(launch.words)))
@@ -625,15 +633,17 @@ def _run_without_sharding(launch: Launch, cut: JobCut, read: ReadLaunch, process
         return launch, cut
     options = [word.text for word in whole[place : len(whole) - len(parsed.words)]]
     count = min(processes, job.world_size.value) if isinstance(job.world_size, Known) else processes
-    texts = ["torchrun", "--standalone", f"--nproc_per_node={count}"]
+    texts = ["python"] if is_alone else ["torchrun", "--standalone", f"--nproc_per_node={count}"]
     texts += ["-m"] if {"-m", "--module"} & set(options) else []
-    torchrun = (_make_word(whole[place], text) for text in texts)
+    added = texts, ["--local_rank=0"] * (is_alone and "--no_local_rank" not in options)
+    starter, rank = ([_make_word(whole[place], text) for text in group] for group in added)
+    launch = replace(launch, whole=(*whole[:place], *starter, *parsed.words[:1], *rank, *parsed.words[1:]))
     precision = entries.get("mixed_precision", "")
     environ = WITHOUT_SHARDING | ({"ACCELERATE_MIXED_PRECISION": precision} if precision else {})
-    cut = replace(cut, environ={**cut.environ, **environ})
+    cut = replace(cut, environ={**cut.environ, **(ALONE if is_alone else environ)})
     reason = "DeepSpeed is not installed" if is_zero else "FSDP needs a GPU"
     remark = f"{reason}: torchrun starts the processes, without sharding"
-    return replace(launch, whole=(*whole[:place], *torchrun, *parsed.words)), _add_remarks(cut, (remark,))
+    return launch, _add_remarks(cut, () if is_alone else (remark,))
 
 
 def _make_word(place: Word, text: str) -> Word:

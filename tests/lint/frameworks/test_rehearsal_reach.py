@@ -405,6 +405,24 @@ def test_torchrun_starts_what_needs_deepspeed_without_it(start: str, expected: s
     assert kept.startswith(start.split()[0])
 
 
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("deepspeed --num_gpus 4 --module own.train_sft", "python -m own.train_sft --local_rank=0 --"),
+        ("deepspeed --num_gpus 4 --no_local_rank train_sft.py", "python train_sft.py --model"),
+        ("deepspeed --num_gpus 4 --no_python train_sft", "deepspeed --num_gpus 1 --no_python train_sft --model"),
+    ],
+)
+def test_deepspeed_does_not_start_one_process(start: str, expected: str) -> None:
+    """deepspeed 0.19.8 launcher/launch.py: its two processes import torch and DeepSpeed before the program does."""
+    text = f"{start} {SFT.removeprefix('sft.py ')} --per_device_train_batch_size 2"
+    launch = cut_text(text, trl="1.16.0", deepspeed="0.19.8", processes=1)[1]
+    assert launch.command.startswith(expected), launch.command
+    assert launch.cut.environ.get("WORLD_SIZE") == (None if "--no_python" in start else "1")
+    two = cut_text(text, trl="1.16.0", deepspeed="0.19.8")[1].command
+    assert two.startswith(start.replace("4", "2"))
+
+
 def test_torchrun_starts_what_accelerate_shards_by_fsdp() -> None:
     """accelerate 1.15.0 has no FSDP on a CPU."""
     text = f"accelerate launch --config_file fsdp.yaml {SFT.removeprefix('sft.py ')} --per_device_train_batch_size 2"
