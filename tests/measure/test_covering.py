@@ -104,7 +104,8 @@ def test_the_standard_arrays_hold_every_pair_that_makes_sense(seed: int) -> None
 @pytest.mark.parametrize("array", ["quick", "probes"])
 def test_the_quick_array_and_the_probes_hold_every_pair_that_makes_sense(array: Array, seed: int) -> None:
     coverage, rows = make_coverage(array, seed)
-    missing = missing_tuples([PLAIN | row for row in rows], coverage.dimensions, 2)
+    dimensions = {name: tuple(values) for name, values in coverage.dimensions.items()}
+    missing = missing_tuples([PLAIN | row for row in rows], dimensions, 2)
     assert len(missing) <= coverage.excluded[2] < 0.05 * coverage.total[2] and coverage.count_left()[2] == 0
 
 
