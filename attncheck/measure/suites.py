@@ -131,7 +131,7 @@ def _length_cases() -> Iterator[Case]:
     yield _dense_case("length", 1100, **FEW_HEADS, **_head_dim_fields(128), values="cancelling")
     yield _dense_case("length", 2048, num_heads=1, num_kv_heads=1, **_head_dim_fields(128))
     yield _dense_case(
-        "length", 2047, num_heads=1, num_kv_heads=1, causal=False, values="cancelling", **_head_dim_fields(64, 256)
+        "length", 2047, num_heads=1, num_kv_heads=1, causal=False, values="cancelling", **_head_dim_fields(192)
     )
     yield _dense_case("length", 2560, num_heads=1, num_kv_heads=1)
     for seqlen in (65, 300, 1023):
