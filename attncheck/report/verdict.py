@@ -18,7 +18,7 @@ def describe_verdict(report: Report) -> str:
     if sentence.startswith("gate:"):
         parts = [sentence]
     elif sentence or findings:
-        parts = [sentence, findings]
+        parts = [findings, sentence] if sentence.startswith(NOT_CHECKED) else [sentence, findings]
     elif any(question.reason.startswith(NOTHING_MEASURED) for question in measured_questions(report)):
         parts = [NOTHING_MEASURED]
     else:

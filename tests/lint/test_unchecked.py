@@ -7,6 +7,7 @@ import pytest
 from attncheck.core import codec
 from attncheck.core.experiments import BatchMeasurement, Experiments, GradientMeasurement
 from attncheck.core.facts import Known
+from attncheck.core.findings import Finding
 from attncheck.core.launch import Source
 from attncheck.core.report import Report
 from attncheck.core.results.lint import LABELS, MEASURED, LintSection, launches_of
@@ -78,3 +79,19 @@ def test_the_verdict_and_the_row_are_open_without_a_measurement(
     [(mark, _, _)] = launch_rows(clean, section)
     assert mark == judge_report(clean) == ("ok" if measured else "open")
     assert all((item in describe_verdict(clean)) is not bool(measured) for item in MEASURED)
+
+
+@pytest.mark.parametrize(
+    ("severity", "begins"),
+    [
+        ("note", "no problem found; not checked: "),
+        ("warning", "1 warning (ATN449) · not checked: "),
+        ("error", "1 error"),
+    ],
+)
+def test_a_warning_does_not_hide_what_was_not_checked(severity: str, begins: str) -> None:
+    report = lint("")
+    finding = Finding("ATN449", "no-gpu", severity, "no GPU", "", (), ())  # type: ignore[arg-type]
+    verdict = describe_verdict(replace(report, findings=(finding,)))
+    assert verdict.startswith(begins)
+    assert ("not checked" in verdict) is (severity != "error")

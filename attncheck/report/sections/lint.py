@@ -47,15 +47,16 @@ def adds_one_line(diff: str) -> bool:
 
 
 def verdict(report: Report, section: LintSection) -> str:
-    """Return a verdict if nothing was linted, or if nothing was found and something decisive was not checked."""
+    """Return a verdict if nothing was linted, or if nothing is an error and something decisive was not checked."""
     if not any(launch.job.settings for launch in section.launches):
         return "nothing was linted: no launch of a known trainer was read"
     unchecked = list(dict.fromkeys(item for launch in section.launches for item in launch.unchecked))
-    is_clean = all(finding.severity == "note" for finding in report.findings)
+    severities = {finding.severity for finding in report.findings}
     commands = ["smoke, doctor --deep"] * any(item in MEASURED for item in unchecked)
     commands += ["lint --labels"] * (LABELS in unchecked)
     how = f" (see {', '.join(commands)})" if commands else ""
-    return f"no problem found; {NOT_CHECKED}{', '.join(unchecked)}{how}" if unchecked and is_clean else ""
+    clean = "no problem found; " * ("warning" not in severities)
+    return f"{clean}{NOT_CHECKED}{', '.join(unchecked)}{how}" if unchecked and "error" not in severities else ""
 
 
 def properties(report: Report, section: LintSection) -> Iterator[tuple[str, str]]:
