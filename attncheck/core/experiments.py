@@ -172,6 +172,11 @@ class TwinMeasurement:
     error: str = ""  # why nothing was measured
 
     @property
+    def lacks_import(self) -> bool:
+        """Whether the trainer cannot be made because an import fails."""
+        return not self.change and self.error.startswith("an import fails: ")
+
+    @property
     def name(self) -> str:
         """The trainer with its objective and setting."""
         return f"{self.trainer} {self.variant}{f' with {self.setting}' if self.setting else ''}"

@@ -71,11 +71,7 @@ def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     gc.collect = lambda *_: 0  # accelerate's at each start takes 50 ms; Python's go on
-    measures = (
-        [measure_trainers, measure_keys, measure_saving, measure_sampling]
-        if name == "trainers"
-        else [measure_accumulation]
-    )
+    measures = [measure_trainers, measure_keys, measure_saving] if name == "trainers" else [measure_accumulation]
     measured: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(ENVIRONMENT, HF_DATASETS_CACHE=f"{folder}/datasets", MODELSCOPE_CACHE=f"{folder}/modelscope")
@@ -107,6 +103,7 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     ):  # each in a fork, because they patch Trainer
         own = functools.partial(measure_framework, framework, f"{folder}/twins", _training_arguments, _make_tokenizer)
         read_twins[framework] = fork(functools.partial(own, is_liger), TWIN_SECONDS)
+    read_sampling = fork(lambda: list(measure_sampling(folder)), TWIN_SECONDS)  # before ms-swift patches Trainer here
     read_ranks = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), RANK_SECONDS)
     without_replicas = list_makers()  # they split the model instead, or refuse
     for (name, variant), make in makers.items():
@@ -130,6 +127,8 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield "evaluations", answer
     for framework, read in read_twins.items():
         yield from (("twins", item) for item in read() or [{"trainer": framework, "variant": "", "error": LATE}])
+    late_sampling = {"trainer": "trl", "variant": "grpo", "error": LATE}
+    yield from read_sampling() or [("twins", late_sampling)] * _has("trl")
     late = {"trainer": "transformers", "division": "two ranks", "error": LATE}
     yield from (("gradients", item) for item in read_ranks() or [late])
 

@@ -12,7 +12,8 @@ gradient at the optimiser's first step are compared with the gradient of the sam
 other objectives divide a batch is compared by ATN470.
 The logged norm must be that of the gradients, and the logged loss that of the undivided batch. The second step on the
 same documents must have about the same gradient, and both must change every parameter. The last step of an epoch,
-which may have fewer micro-batches, must have the same gradient on equal documents.
+which may have fewer micro-batches, must have the same gradient on equal documents. A trainer whose import fails is
+reported as well.
 
 Why it matters: the error is silent. The logged loss is right, but the gradients are off by a factor, or belong to a
 different objective. Clipping, weight decay and optimisers that depend on scale then behave differently. Gradients that
@@ -23,8 +24,9 @@ batch that way: one process per GPU, no accumulation.
 
 Source: the measurement (attncheck/doctor/experiments/worker/). Faults of this kind: huggingface/transformers
 #40709, #37474, #43919, #45994, #38837, #48690, #42489; huggingface/accelerate#3533; huggingface/trl#3926, #6006,
-#6591, #6629. Measured: DPO's first loss with `target_parameters`, 0.63 in TRL 1.9.0 with PEFT 0.20.0; liger's losses of
-a capped model, GKD 3.9 and DPO 2.2 times the gradient in TRL 1.9.0, 1.0 in 1.16.0.
+#6591, #6629. TRL 0.24.0 import_utils.py:33 takes the tuple that transformers 5.5.4 returns as true, so that its DPO
+imports mergekit. Measured: DPO's first loss with `target_parameters`, 0.63 in TRL 1.9.0 with PEFT 0.20.0; liger's
+losses of a capped model, GKD 3.9 and DPO 2.2 times the gradient in TRL 1.9.0, 1.0 in 1.16.0.
 """
 
 import math
@@ -45,6 +47,7 @@ from attncheck.core.job import Job
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules.transformers.neutral_change_trains_otherwise import is_of_job
 
 UNDIVIDED = "one batch"
 DIVIDES_TWICE = "ATN457"  # reports gradients that are divided by the accumulation steps twice, with its releases
@@ -81,6 +84,16 @@ def check(snapshot: Snapshot) -> Problems:
             subject=_name_package(snapshot, measurement.trainer),
             predicted=measurement.division != UNDIVIDED or bool(measurement.variant),
         )
+    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    for item in experiments.twins:
+        if item.lacks_import and (job is None or is_of_job(item, job)):
+            yield Problem(
+                message=f"{item.name} cannot be started: {item.error}",
+                evidence=("measured: the installed trainer, made as a launch makes it",),
+                fixes=(Fix("install the module, or releases that do not import it", "manual", item.error),),
+                subject=_name_package(snapshot, item.trainer),
+                predicted=job is None,
+            )
 
 
 def _iter_evidence(experiments: Experiments, measurement: GradientMeasurement) -> Iterator[str]:

@@ -91,7 +91,7 @@ def check(snapshot: Snapshot) -> Problems:
             subject=f"{item.trainer} {item.variant}",
             predicted=job is None or _name_change(item) in OF_SOME or item.trainer == "transformers",
         )
-    unasked = [item for item in snapshot.measurements.twins if item.error and not item.change]
+    unasked = [item for item in snapshot.measurements.twins if item.error and not (item.change or item.lacks_import)]
     names = [item.name for item in unasked if job is None or is_of_job(item, job)]
     if names:
         raise MissingFact(f"not measured: {', '.join(names)}: {unasked[0].error}")

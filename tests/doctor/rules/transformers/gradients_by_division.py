@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attncheck.core.experiments import CHECKPOINTED, SHORT_STEP, Experiments, GradientMeasurement
+from attncheck.core.experiments import CHECKPOINTED, SHORT_STEP, Experiments, GradientMeasurement, TwinMeasurement
 from attncheck.core.launch import Setting, SourceLocation
 from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
@@ -132,7 +132,20 @@ FIRES |= {
     "a launch of a model with a cap": with_script(CAPPED, model=GEMMA, liger=True),
     "a script that checkpoints its adapter": with_adapter(True),
 }
+
+
+def with_twin(trainer: str, error: str, change: str = "") -> Snapshot:
+    twin = TwinMeasurement("llamafactory", "dpo", change=change, error=error)
+    measured = replace(s.h200(), experiments=s.Known(Experiments(twins=(twin,))))
+    return s.with_job(measured, framework="llamafactory", trainer=trainer)
+
+
+NO_MODULE = "an import fails: No module named 'mergekit'"
+FIRES["a launch whose trainer cannot be imported"] = with_twin("dpo", NO_MODULE)
 SILENT = {
+    "another trainer cannot be imported": with_twin("sft", NO_MODULE),
+    "an option's import fails": with_twin("dpo", NO_MODULE, "use_liger_kernel"),
+    "a trainer takes none of our rows": with_twin("dpo", "it takes none of the known kinds of rows"),
     "DPO compares an adapter with its copy": with_reference(0.6943),
     "DPO logs no loss": with_reference(0.0),
     "a script that gives DPO an adapter of no experts": with_script(with_reference(0.6259, "target_parameters")),
