@@ -113,10 +113,8 @@ def describe_noise(evidence: Evidence) -> str:
     altered, total = sum(a != b for (ids, _), own in zip(pairs, right) for a, b in zip(ids, own)), sum(map(len, right))
     if not 0 < 2 * altered < total or evidence.step.index.is_own:
         return ""
-    read, held = (
-        [piece for row in rows for piece in row_segments(evidence, row)] for rows in (next(zip(*pairs)), right)
-    )
-    return NOISE.format(altered, total) * (len(held) < len(read) and all(piece.document >= 0 for piece in held))
+    noisy, held = ([p for row in rows for p in row_segments(evidence, row)] for rows in (next(zip(*pairs)), right))
+    return NOISE.format(altered, total) * (len(held) < len(noisy) and all(piece.document >= 0 for piece in held))
 
 
 def _judge_own(evidence: Evidence) -> CheckResult:
