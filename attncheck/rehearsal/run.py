@@ -383,7 +383,10 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
     remarks = list(event.answer["remarks"])
     if missing_model:
         stage.model, stage.is_guessed = event.answer["model"], True
-        stage.unknown = "" if event.answer["is_known"] or missing_model == NO_NAME else missing_model
+        # a script may build the model that its launch does not name; a driver only loads one
+        stage.unknown = missing_model * (
+            not event.answer["is_known"] and (missing_model != NO_NAME or bool(cut.driver))
+        )
         because = f", because {event.answer['reason']}" * bool(event.answer["reason"])
         remarks.insert(0, f"{missing_model} is not available locally: using a small {stage.model} instead{because}")
     stage.remarks = (*cut.remarks, *remarks)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from attncheck.core.facts import Absent
 from attncheck.core.launch import Source
 from attncheck.lint.rewriting import read_launches
+from attncheck.rehearsal import cutting, run
 from attncheck.rehearsal.named_models import list_named_models
 from attncheck.rehearsal.worker.materials import find_kind
 from tests.snapshots import laptop
@@ -50,3 +54,25 @@ def test_the_launchs_own_file_comes_first(tmp_path: Path, monkeypatch: pytest.Mo
         "qwen2",
         "run.sh names deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B for it",
     )
+
+
+@pytest.mark.parametrize(
+    ("driver", "is_known", "unknown"), [("verl", False, True), ("", False, False), ("verl", True, False)]
+)
+def test_a_driver_loads_a_model_of_an_unknown_class(
+    driver: str, is_known: bool, unknown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch may name no model: its own script may build one, but a driver of verl's actor trains the stand-in."""
+    text = "trl sft --model_name_or_path m --dataset_name d --output_dir o\n"
+    (launch,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
+    materials = cutting.make_materials(launch, str(tmp_path), 30, False, 2)
+    cut = replace(cutting.cut_job(launch, materials), driver=driver)
+    answer = {"remarks": [], "made_up": [], "model": "llama", "is_known": is_known, "reason": ""}
+    event = SimpleNamespace(kind="answer", answer=answer)
+    monkeypatch.setattr(run, "_run_worker", lambda *arguments: {"materials": event})
+    monkeypatch.setattr(run, "choose_model", lambda read: (run.STAND_IN, run.NO_NAME))
+    target: Any = SimpleNamespace(device="cpu", threads_per_worker=lambda count: 1)
+    request: Any = SimpleNamespace(seed=0, trusts_remote_code=False)
+    stage = run._Stage(launch, str(tmp_path), materials, target, request, lambda text: None, {})
+    run._make_materials(stage, cut)
+    assert bool(stage.unknown) == unknown

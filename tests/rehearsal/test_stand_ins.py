@@ -614,6 +614,9 @@ def test_a_model_generates_the_completions_of_its_prompts(driver: Any) -> None:
     prompts = torch.tensor([[61, 50, 1, 2, 3], [61, 50, 1, 2, 3], [50, 51, 7, 8, 9]])
     made = module.GenerationMixin().generate(input_ids=prompts, generation_config=config)
     assert made[:, 5:].tolist() == [[4, 5, 60], [6, 60, 61], [10, 11, 60]]
+    module.GenerationMixin.generation_config = SimpleNamespace(eos_token_id=62)  # TRL 0.15 gives no EOS token
+    config.eos_token_id = None
+    assert module.GenerationMixin().generate(prompts[:1], config)[:, 5:].tolist() == [[4, 5, 62]]
     texts = ["w4w5", "w6", [{"role": "assistant", "content": "w10 w11"}]]
     assert driver.COMPLETIONS.reward(None, texts) == [1.0, 0.0, 1.0]
 

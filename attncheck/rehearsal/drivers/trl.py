@@ -119,7 +119,8 @@ def replace_generation(module: Any) -> None:
     def generate(model: Any, inputs: Any = None, generation_config: Any = None, **options: Any) -> Any:
         prompts = options.get("input_ids", inputs)
         config = generation_config or model.generation_config
-        ends, pad = config.eos_token_id, config.pad_token_id
+        # transformers 4.49.0 generation/utils.py completes a given configuration by the model's
+        ends, pad = config.eos_token_id or model.generation_config.eos_token_id, config.pad_token_id
         end = ends[0] if isinstance(ends, (list, tuple)) else ends
         ending = () if COMPLETIONS.are_whole else (int(end),)
         rows = [torch.tensor([*COMPLETIONS.next(prompt.tolist()), *ending]) for prompt in prompts]

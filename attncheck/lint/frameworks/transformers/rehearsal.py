@@ -70,6 +70,6 @@ def _cut_copied_policy(launch: Launch, job: Job, materials: Materials) -> dict[s
     They are set in its process, because transformers' Trainer has none of them.
     """
     options = launch.program.options if launch.program is not None else {}
-    if "num_generations" not in options:
+    if not {"num_generations", "max_completion_length"} <= options.keys():
         return {}
     return {**cut_policy(job, materials, True), "use_vllm": "false"}
