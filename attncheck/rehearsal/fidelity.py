@@ -82,6 +82,11 @@ def _iter_differences(
     yield "attn_implementation", requested, cut.sets.get("attn_implementation", requested)
     if cut.driver == "trl" and read.recognised.framework.general:
         yield ROLLOUTS, "the script's own trainer", "made up"
+    if (  # these generate answers, of which `lmbda` is the share
+        job.trainer in ("gkd", "gold", "distillation", "online_dpo", "xpo", "nash_md")
+        and get_setting(job, "lmbda") not in ("0", "0.0")
+    ):
+        yield ROLLOUTS, "the launch's model", "a small model"
     for name in LENGTHS:
         written, ran = get_setting(job, name), cut.sets.get(name)
         if written is not None and written.lower() in OFF_VALUES and ran is not None and ran.isdecimal():

@@ -22,21 +22,24 @@ def list_named_models(read: ReadLaunch, name: str) -> list[list[tuple[str, str]]
 
     These are values of this variable in the launch's own file, then in those that mention it: README.md and scripts.
     """
-    launch = read.recognised.launch
-    source, own = launch.source, os.path.basename(launch.source.name)
-    assigned = re.findall(rf"(\w+)=[\"']?{re.escape(name)}[\"'\s;]", source.text)
-    variables = {*VARIABLE.findall(name), *assigned} - {"OPTARG"}
+    launch, source = read.recognised.launch, read.recognised.launch.source
+    own, assigned = os.path.basename(source.name), rf"(\w+)=[\"']?{re.escape(name)}[\"'\s;]"
+    variables = {*VARIABLE.findall(name), *re.findall(assigned, source.text)} - {"OPTARG"}
     if "$" not in name or not variables:
         return []
     value = re.compile(rf"(?<![\w$])(?:{'|'.join(sorted(variables))})(?:[ \t]*[=:][ \t]*|[ \t]+)[\"']?({WORD})")
-    nearby: list[tuple[str, str]] = []
-    folders = map(Path, list_folders_above(launch))
-    files = {file for folder in folders for ending in ("README*.md", "*.sh") for file in folder.glob(ending)}
-    for file in sorted(filter(Path.is_file, files))[:MAX_FILES]:
+    groups = [[(word, source.name) for word in value.findall(source.text)], []]
+    places = ((Path(folder), ending) for folder in list_folders_above(launch) for ending in ("README*.md", "*.sh"))
+    files = {file for folder, ending in places for file in folder.glob(ending) if file.is_file()}
+    for file in sorted(files)[:MAX_FILES]:
         text = file.read_text(errors="replace").replace("\\\n", " ")
-        words = value.findall(text) if own in text and file.name != own else []
-        words += (
-            re.findall(WORD, " ".join(re.findall(rf"{re.escape(own)}\b(.*)", text))) if ARGUMENT.search(name) else []
-        )
-        nearby += ((word, os.path.relpath(file)) for word in words)
-    return [[(word, source.name) for word in value.findall(source.text)], nearby]
+        words = [
+            *(value.findall(text) if own in text and file.name != own else ()),
+            *(
+                re.findall(WORD, " ".join(re.findall(rf"{re.escape(own)}\b(.*)", text)))
+                if ARGUMENT.search(name)
+                else ()
+            ),
+        ]
+        groups[1] += ((word, os.path.relpath(file)) for word in words)
+    return groups

@@ -60,6 +60,19 @@ def test_how_a_cut_launch_differs(options: str, dimensions: set[str], tmp_path: 
     assert set(compare(read(options), tmp_path)) == dimensions
 
 
+@pytest.mark.parametrize(
+    ("trainer", "options", "differs"), [("gold", "--lmbda 1", True), ("gkd", "", True), ("gkd", "--lmbda 0", False)]
+)
+def test_answers_that_the_model_generates_are_a_difference(
+    trainer: str, options: str, differs: bool, tmp_path: Path
+) -> None:
+    """On-policy distillation trains on them, so no document of the data is in its batches."""
+    launch = read(options)
+    assert (
+        "source of the rollouts" in compare(replace(launch, job=replace(launch.job, trainer=trainer)), tmp_path)
+    ) == differs
+
+
 def test_another_class_is_a_difference(tmp_path: Path) -> None:
     launch = read("")
     (tmp_path / "model").mkdir()
