@@ -1,11 +1,11 @@
 """Adds the end of a setting to the locations of findings, so that an editor marks only that setting."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from attncheck.core.findings import Finding
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch, Setting, SourceLocation, Word
-from attncheck.core.records import replace
 
 
 def add_ends(findings: Iterable[Finding], launch: Launch, job: Job) -> tuple[Finding, ...]:
@@ -18,15 +18,12 @@ def add_ends(findings: Iterable[Finding], launch: Launch, job: Job) -> tuple[Fin
 
 def _find_ends(located: set[SourceLocation], launch: Launch, job: Job) -> dict[SourceLocation, SourceLocation]:
     sources = {source.name: source for source in (launch.source, launch.file) if source is not None}
-    lines = {location.line for location in located}  # sooner compared than locations
     tokens: tuple[Setting | Word, ...] = (*launch.words, *launch.variables, *launch.entries, *job.settings)
     ends: dict[SourceLocation, SourceLocation] = {}
     for token in tokens:
-        if token.location.line not in lines or token.location not in located:
-            continue
         source = sources.get(token.location.source)
         start, end = token.span
-        if source is None or not 0 <= start < end:
+        if token.location not in located or source is None or not 0 <= start < end:
             continue
         if source.location(start) == token.location:
             after = source.location(end)

@@ -60,8 +60,8 @@ def _find_unused_arrays(launch: Launch) -> Iterator[SettingProblem]:
 
     Neither name may occur elsewhere in the script, and it may source no file that was not read.
     """
-    text = re.sub(r"^[ \t]*#.*$", "", launch.source.text, flags=re.MULTILINE)
     expanded = {match[1]: word for word in launch.whole if (match := EXPANDED.fullmatch(word.text)) and not word.known}
+    text = re.sub(r"^[ \t]*#.*$", "", launch.source.text, flags=re.MULTILINE) if expanded else ""
     missing = [name for name in expanded if len(re.findall(rf"\b{name}\b", text)) == text.count(f"${{{name}[")]
     is_whole = not launch.is_nested and not any("not followed" in note for note in launch.notes)
     for match in ARRAY.finditer(text) if missing and is_whole else ():
@@ -138,10 +138,11 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
     for before, word, after in zip(launch.whole, launch.whole[1:], following[1:]):
         match = VARIABLE.fullmatch(word.text) if not word.known else None
         name = (match[1] or match[2]) if match else ""
-        is_only_value = is_option(before.text) and "=" not in before.text and is_option(after)
+        if not name or not is_option(before.text) or "=" in before.text or not is_option(after):
+            continue
         pattern = re.compile(rf"^[ \t]*(#.*\b{name}=|{name}[ \t]+=(?=\s))[ \t]*(\w*)", re.MULTILINE)
-        assignment = pattern.search(text) if name and is_only_value else None
-        is_own = is_only_value and launch.source.kind == "shell" and name.islower()
+        assignment = pattern.search(text)
+        is_own = launch.source.kind == "shell" and name.islower()
         if not (assignment or is_own) or '"' in text[slice(*word.span)]:
             continue
         if _may_be_switch(launch, before.text, assignment[2] if assignment else None):

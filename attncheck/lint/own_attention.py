@@ -4,12 +4,12 @@ The program's source is read, and never run.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import FixedSetting, Launch, Source, SourceLocation
-from attncheck.core.records import replace
 from attncheck.doctor.probes.payload.model.registered_attention import find_unmasked_attentions
 from attncheck.lint.programs.fixed_arguments import MODEL_ARGUMENTS, find_model_arguments, find_unpassed
 from attncheck.lint.programs.modules import SourceTree

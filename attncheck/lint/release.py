@@ -208,8 +208,8 @@ def _find_release_before(framework: Framework, version: str, unknown_settings: S
     removals = [change for change in changes if change is not None and change <= parse_version(version)]
     if not all(is_own):
         removals.append(parse_version(".".join(map(str, parse_version(version).release[:2]))))
-    older = [release for release in framework.releases() if removals and parse_version(release) < min(removals)]
-    return older[-1] if older else ""
+    first = min(removals, default=parse_version("0"))
+    return next((release for release in reversed(framework.releases()) if parse_version(release) < first), "")
 
 
 def _parse_change(since: str) -> Version | None:

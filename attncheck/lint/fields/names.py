@@ -10,7 +10,7 @@ Source: names/{trl,transformers,llamafactory}.json, made from released wheels by
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
@@ -73,9 +73,13 @@ def bound_transformers(written: Iterable[str]) -> tuple[str, ...]:
     """Return the requirement that keeps the releases of transformers 4 that know all the options; () for every one."""
     known = read_lifetimes("transformers", "TrainingArguments")
     names = known.keys() & {text.lstrip("-").replace("-", "_") for text in written}
-    five = parse_version("5")
-    last = min((parse_version(known[name][-1][1]) for name in names), default=five)
-    later = (release for release in map(parse_version, list_releases("transformers")) if last < release < five)
+    return _exclude_later(frozenset(known[name][-1][1] for name in names)) if names else ()
+
+
+@lru_cache(maxsize=1024)
+def _exclude_later(last_releases: frozenset[str]) -> tuple[str, ...]:
+    last = min(map(parse_version, last_releases))
+    later = (item for item in map(parse_version, list_releases("transformers")) if last < item < parse_version("5"))
     return tuple(f"transformers<{release.major}.{release.minor}" for release in itertools.islice(later, 1))
 
 
