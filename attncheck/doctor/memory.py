@@ -166,26 +166,26 @@ class RuleMemory(Generic[T]):
     answers: dict[str, dict[frozenset[Part], dict[tuple[int, ...], tuple[T, list[Any]]]]] = field(default_factory=dict)
     values: dict[tuple[Part, Any], Any] = field(default_factory=dict)  # those that are compared by value
     current: "CurrentParts | None" = None
+    sets: dict[frozenset[Part], frozenset[Part]] = field(default_factory=dict)  # of parts, each as one object
 
     def recall(self, code: str, snapshot: Snapshot, run: Callable[[Snapshot], T]) -> T:
         """Return `run(snapshot)`; the remembered result if every part that it read has the same value as before."""
         current = self.current
         if current is None or snapshot is not current.snapshot:
             self.current = current = CurrentParts(snapshot, self.values)
-        identify = current.__getitem__
         kept = self.answers.setdefault(code, {})
         for parts, answers in kept.items():
-            known = answers.get(tuple(map(identify, parts)))
+            known = answers.get(current.keys.get(parts) or current.identify(parts))
             if known is not None:
                 return known[0]
         outer = set(_parts_read)
         _parts_read.clear()
         try:
             answer = run(current.recorded)
-            read = next((parts for parts in kept if parts == _parts_read), frozenset(_parts_read))
+            read = self.sets.setdefault(frozenset(_parts_read), frozenset(_parts_read))
         finally:
             _parts_read.update(outer)
-        identities = tuple(map(identify, read))
+        identities = current.identify(read)
         answers = kept.setdefault(read, {})
         if len(answers) >= MAX_ANSWERS:
             answers.clear()
@@ -207,11 +207,16 @@ class CurrentParts(dict[Part, int]):
     def __init__(self, snapshot: Snapshot, known: dict[tuple[Part, Any], Any]) -> None:
         self.snapshot, self.known = snapshot, known
         self.held: dict[Part, Any] = {}
+        self.keys: dict[frozenset[Part], tuple[int, ...]] = {}
 
     @cached_property
     def recorded(self) -> Snapshot:
         """Return the snapshot, recording which of its parts are read."""
         return record_snapshot(self.snapshot)
+
+    def identify(self, parts: frozenset[Part]) -> tuple[int, ...]:
+        """Return the identities of a set of parts."""
+        return self.keys.setdefault(parts, tuple(map(self.__getitem__, parts)))
 
     def __missing__(self, part: Part) -> int:
         value = read_part(self.snapshot, part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 
 from packaging.requirements import Requirement
 
@@ -25,12 +26,17 @@ PRESET = re.compile(r"zero([0-3])(_offload)?")  # ms-swift's own files, and thos
 
 def add_clashes(job: Job, launch: Launch, snapshot: Snapshot, read_others: Callable[[], Iterable[Job]] = tuple) -> Job:
     """Return the job with the problems of settings that fail together, in each release that may run."""
-    candidates = [clash for clash in load_clashes() if re.fullmatch(clash.framework, job.framework)]
+    candidates = _list_candidates(job.framework)
     problems = _find_problems(candidates, job, launch, snapshot) if candidates else []
     for other in read_others() if problems else ():
         messages = {problem.message for problem in _find_problems(candidates, other, launch, snapshot)}
         problems = [problem for problem in problems if problem.message in messages]
     return replace(job, problems=(*job.problems, *problems))
+
+
+@cache
+def _list_candidates(framework: str) -> tuple[Clash, ...]:
+    return tuple(clash for clash in load_clashes() if re.fullmatch(clash.framework, framework))
 
 
 def _find_problems(candidates: Sequence[Clash], job: Job, launch: Launch, snapshot: Snapshot) -> list[SettingProblem]:
