@@ -175,7 +175,7 @@ class RuleMemory(Generic[T]):
             self.current = current = CurrentParts(snapshot, self.values)
         kept = self.answers.setdefault(code, {})
         for parts, answers in kept.items():
-            known = answers.get(current.keys.get(parts) or current.identify(parts))
+            known = answers.get(current.identified.get(parts) or current.identify(parts))
             if known is not None:
                 return known[0]
         outer = set(_parts_read)
@@ -207,7 +207,7 @@ class CurrentParts(dict[Part, int]):
     def __init__(self, snapshot: Snapshot, known: dict[tuple[Part, Any], Any]) -> None:
         self.snapshot, self.known = snapshot, known
         self.held: dict[Part, Any] = {}
-        self.keys: dict[frozenset[Part], tuple[int, ...]] = {}
+        self.identified: dict[frozenset[Part], tuple[int, ...]] = {}
 
     @cached_property
     def recorded(self) -> Snapshot:
@@ -216,7 +216,7 @@ class CurrentParts(dict[Part, int]):
 
     def identify(self, parts: frozenset[Part]) -> tuple[int, ...]:
         """Return the identities of a set of parts."""
-        return self.keys.setdefault(parts, tuple(map(self.__getitem__, parts)))
+        return self.identified.setdefault(parts, tuple(map(self.__getitem__, parts)))
 
     def __missing__(self, part: Part) -> int:
         value = read_part(self.snapshot, part)
