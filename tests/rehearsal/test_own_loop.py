@@ -229,6 +229,15 @@ def test_a_factor_is_told_and_not_judged(fault: str, server: ForkServer, folder:
     assert judge_result(results["gradients"]) == "pass"
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize(("fault", "count"), [("divided_by_ranks", 1), ("times_seven", 0)])
+def test_a_loss_that_is_divided_by_the_ranks_is_named(
+    fault: str, count: int, server: ForkServer, folder: Path, tmp_path: Path
+) -> None:
+    result = rehearse(server, folder, tmp_path / "watch", "", fault, 2, objective=UNDOCUMENTED)["loss"]
+    assert judge_result(result) == "warn" and result.warnings[0].count("one over the number of ranks") == count
+
+
 @pytest.mark.parametrize(("fault", "codes"), [("", []), ("steps_around_the_scaler", ["ATN433"])])
 def test_a_step_with_scaled_gradients_is_an_error(
     fault: str, codes: list[str], server: ForkServer, folder: Path, tmp_path: Path

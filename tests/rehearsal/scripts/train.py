@@ -232,6 +232,8 @@ def average(nll, batch, batches, total: int, world_size: int) -> torch.Tensor:
         count = torch.tensor(count_targets(batch))
         dist.all_reduce(count)
         return nll.sum() / count * world_size / len(batches)
+    if FAULT == "divided_by_ranks":
+        return nll.sum() / total
     if FAULT == "times_seven":
         return 7 * nll.sum() / total
     if FAULT == "another_loss":

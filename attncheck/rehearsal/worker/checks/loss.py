@@ -174,7 +174,7 @@ def _tell_own_loss(evidence: Evidence, explanation: Explanation | None) -> Check
             else own
         )
         return CheckResult("loss", "skipped", f"the loss, {observed:.5g}, {own}")
-    record = evidence.step.ranks[0]  # an optimiser may divide by the factor itself
+    record, ranks = evidence.step.ranks[0], len(evidence.step.ranks)  # an optimiser may divide by the factor itself
     factor = (explanation.scale or 1.0) * compare(record.gradients, read_stepped(record), record.gradients).usual
     if is_scaled(factor) and factor > sum(evidence.count_targets()):
         return CheckResult(
@@ -184,4 +184,11 @@ def _tell_own_loss(evidence: Evidence, explanation: Explanation | None) -> Check
                 "script calls optimizer.step(), not scaler.step(optimizer)",
             ),
         )
-    return CheckResult("loss", warnings=(f"the loss is {observed:.5g}: {explanation.fault}",))
+    return CheckResult(
+        "loss",
+        warnings=(
+            f"the loss is {observed:.5g}: {explanation.fault}"
+            + " (one over the number of ranks, by which the gradients are divided again)"
+            * (ranks > 1 and is_near(1.0, explanation.factor * ranks, NEAR_ONE)),
+        ),
+    )
