@@ -135,8 +135,9 @@ def _describe_fault(experiments: Experiments, measurement: GradientMeasurement) 
         return f"gradients {whole if measurement.division == UNDIVIDED else divided}{direction}"
     if measurement.logged and abs(measurement.logged / measurement.ratio - 1) > TOLERANCE:
         return f"log has {measurement.logged / measurement.ratio:.3g} times the norm of the gradients"
-    if measurement.loss and baseline.loss and abs(measurement.loss / baseline.loss - 1) > LOSS_TOLERANCE:
-        return f"log has {measurement.loss / baseline.loss:.3g} times the loss with {measurement.division}"
+    reference = 0.0 if measurement.variant.endswith(CAPPED) else baseline.loss  # a capped model has another loss
+    if measurement.loss and reference and abs(measurement.loss / reference - 1) > LOSS_TOLERANCE:
+        return f"log has {measurement.loss / reference:.3g} times the loss with {measurement.division}"
     if measurement.later > ADDED_UP:
         return f"gradients are not cleared after a step: the second step's are {measurement.later:.3g} times as large"
     if measurement.moved < 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from attncheck.core.experiments import CAPPED as SOFTCAP
 from attncheck.core.experiments import CHECKPOINTED, SHORT_STEP, Experiments, GradientMeasurement, TwinMeasurement
 from attncheck.core.launch import Setting, SourceLocation
 from attncheck.core.snapshot import Snapshot
@@ -143,6 +144,11 @@ def with_twin(trainer: str, error: str, change: str = "") -> Snapshot:
 NO_MODULE = "an import fails: No module named 'mergekit'"
 FIRES["a launch whose trainer cannot be imported"] = with_twin("dpo", NO_MODULE)
 SILENT = {
+    "a model with a cap, whose loss is another one": with_measured(
+        s.h200(),
+        GradientMeasurement("trl", "one batch", 1, 1, 1, loss=0.0015, variant="gkd"),
+        GradientMeasurement("trl", "one batch", 1, 1, 1, loss=0.124, variant=f"gkd {SOFTCAP}"),
+    ),
     "another trainer cannot be imported": with_twin("sft", NO_MODULE),
     "an option's import fails": with_twin("dpo", NO_MODULE, "use_liger_kernel"),
     "a trainer takes none of our rows": with_twin("dpo", "it takes none of the known kinds of rows"),
