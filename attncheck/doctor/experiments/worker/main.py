@@ -103,7 +103,7 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     ):  # each in a fork, because they patch Trainer
         own = functools.partial(measure_framework, framework, f"{folder}/twins", _training_arguments, _make_tokenizer)
         read_twins[framework] = fork(functools.partial(own, is_liger), TWIN_SECONDS)
-    read_sampling = fork(lambda: list(measure_sampling(folder)), TWIN_SECONDS)  # before ms-swift patches Trainer here
+    read_sampling = fork(lambda: [list(measure_sampling(folder))], TWIN_SECONDS)  # before ms-swift patches Trainer here
     read_ranks = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), RANK_SECONDS)
     without_replicas = list_makers()  # they split the model instead, or refuse
     for (name, variant), make in makers.items():
@@ -128,7 +128,7 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for framework, read in read_twins.items():
         yield from (("twins", item) for item in read() or [{"trainer": framework, "variant": "", "error": LATE}])
     late_sampling = {"trainer": "trl", "variant": "grpo", "error": LATE}
-    yield from read_sampling() or [("twins", late_sampling)] * _has("trl")
+    yield from next(iter(read_sampling()), [("twins", late_sampling)])
     late = {"trainer": "transformers", "division": "two ranks", "error": LATE}
     yield from (("gradients", item) for item in read_ranks() or [late])
 
@@ -618,7 +618,7 @@ def measure_sampling(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
             for item in measured.get("rewards", [measured]):  # an error is an answer too
                 yield "twins", {"trainer": "trl", "variant": objective, **item}
             if hasattr(config, "generation_batch_size"):  # otherwise it generates for each micro-batch
-                makers = [functools.partial(make_policy_trainer, make)]
+                makers: list[Maker] = [functools.partial(make_policy_trainer, make)]
                 is_liger = _has("liger_kernel") and _has("triton")
                 yield from (("twins", it) for it in measure_trainer("trl", objective, makers, config, is_liger))
             for loss in losses:

@@ -40,7 +40,8 @@ def check(snapshot: Snapshot) -> Problems:
     for module in job.imports:
         if isinstance(snapshot.package(module), Absent) and not can_import(snapshot, module):
             yield _missing_package_problem(snapshot, job, module.replace("_", "-"), "it is always imported", ())
-    requested, model = effective_attn_implementation(job), getattr(snapshot.model, "value", None)
+    requested = effective_attn_implementation(job)
+    model = snapshot.model.value if isinstance(snapshot.model, Known) else None
     implementation = (model and find_redirect(snapshot, model, requested)) or requested
     is_from_hub = KERNEL_NAME.fullmatch(implementation)
     package = "kernels" if is_from_hub else transformers.FLASH_DISTRIBUTIONS.get(implementation, "")
