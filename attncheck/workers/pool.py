@@ -241,7 +241,6 @@ class _PoolRun:
         self.running: list[_RunningWorker] = []
         shared = Counter(make_base(job, folder) for job in jobs if job.imports)
         pool.start_servers(base for base, count in shared.items() if count > 1)
-        self.servers = dict(pool._servers)
         self.parked: list[_Work] = []  # work of which all remaining items will be skipped, as far as known
         self.losses: dict[str, Losses] = {}  # by the job's name
         for job in jobs:
@@ -308,7 +307,7 @@ class _PoolRun:
             self.parked.append(work)
             return
         rest_of_job = replace(work.job, message={**work.job.message, "folder": self.folder}, items=items)
-        server = self.servers.get(make_base(work.job, self.folder))
+        server = self.pool._servers.get(make_base(work.job, self.folder))
         worker = Worker(self.pool.python, rest_of_job, self.folder, self.messages, server)
         self.running.append(_RunningWorker(worker, work, items, START_SECONDS))
 
@@ -367,6 +366,7 @@ class _PoolRun:
     def _hand_on(self, sender: _RunningWorker) -> None:
         """Give a worker that is done the next work of the same name; without any it will end."""
         self._queue(sender.work)
+        sender.work = replace(sender.work, items=[])  # of this one nothing is left to queue again when it ends
         while following := next((work for work in self.waiting if work.job.name == sender.work.job.name), None):
             self.waiting.remove(following)
             if items := self._choose_items(following):
@@ -380,7 +380,7 @@ class _PoolRun:
         """Report the item that was lost with its worker, and queue the others again."""
         reason = self._stop(lost)
         if not lost.ready and lost.worker.server is not None:  # on its own it may start, or say why not
-            self.servers.pop(make_base(lost.work.job, self.folder), None)
+            self.pool._servers.pop(make_base(lost.work.job, self.folder), None)
             self._queue(lost.work)
             return
         if not lost.ready:

@@ -8,11 +8,13 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from attncheck.core.io.errors import Unanswered
-from attncheck.workers.pool import NO_TIME_LEFT, Event, Job, Pool, describe_timeout
+from attncheck.workers.pool import NO_TIME_LEFT, Event, Job, Pool, _PoolRun, _RunningWorker, describe_timeout
 from attncheck.workers.process import describe_exit
 from attncheck.workers.processor_time import CpuUse
 
@@ -196,3 +198,17 @@ def test_what_a_worker_did_decides_whose_fault_it_is(name: str) -> None:
 
 def test_a_computation_is_never_blamed_the_first_time() -> None:
     assert describe_timeout(CpuUse("computing", 30.0, 30.0), 60.0, False)[0] == "out_of_time"
+
+
+def test_the_rest_of_a_work_is_queued_once_if_its_worker_asks_for_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise two workers would run its items if they are not skipped after all."""
+    run = _PoolRun(Pool(sys.executable, 1), [make_job(tmp_path, "skipped")], lambda event: None, None, str(tmp_path))
+    monkeypatch.setattr(run.losses["job"], "reason_to_skip", lambda item: "it shares a feature")
+    sent: list[object] = []
+    worker: Any = SimpleNamespace(send=sent.append, stop=lambda: "")
+    run.running.append(_RunningWorker(worker, run.waiting.pop(), ("answered",), SECONDS))
+    run._handle_message(run.running[0], {"more": True})
+    run._handle_message(run.running[0], None)
+    assert sent == [{}] and [work.items for work in (*run.waiting, *run.parked)] == [["skipped"]]
