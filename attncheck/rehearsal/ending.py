@@ -76,7 +76,7 @@ def _iter_errors(lines: Sequence[str]) -> Iterator[int]:
     for place, line in enumerate(lines):
         own = RANK.sub("", line)
         is_ignored = own.startswith("Exception ignored") or (is_ignored and not is_end)
-        is_end = is_in_traceback and not own.startswith(" ")
+        is_end = (is_in_traceback or is_ignored) and not own.startswith((" ", "Exception ignored", "Traceback"))
         is_in_traceback = "Traceback (most recent call last)" in own or (is_in_traceback and not is_end)
         if not is_ignored and (ERROR_LINE.search(line) or (is_end and OWN_ERROR.fullmatch(own))):
             yield place

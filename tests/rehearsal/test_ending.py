@@ -62,6 +62,12 @@ def test_an_error_that_python_ignores_is_not_the_end() -> None:
     assert end("ValueError: bad rows", *ignored, *TRACEBACK, "KeyError: 'x'")[1].startswith("KeyError: 'x' (")
 
 
+def test_an_ignored_error_without_a_traceback_hides_no_other() -> None:
+    ignored = ("Exception ignored in: <_io.TextIOWrapper name='<stdout>'>", "BrokenPipeError: [Errno 32] Broken pipe")
+    assert end("ValueError: bad rows", *ignored)[1].startswith("ValueError: bad rows (")
+    assert end("ValueError: bad rows", *ignored, *TRACEBACK, "KeyError: 'x'")[1].startswith("KeyError: 'x' (")
+
+
 def test_an_error_of_two_lines_is_read_to_its_end() -> None:
     """A validation's own first line only counts its errors."""
     text = end("ValidationError: 1 validation error for AxolotlConfig", "  Value error, packing does not work with rl")[
