@@ -4,16 +4,19 @@ README.md runs it with `MODEL_PATH Qwen2.5-3B-Instruct`, or another script expor
 stand-in follows from that.
 """
 
+import contextlib
 import os
 import re
 from pathlib import Path
 
+from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal.columns import list_folders_above
 
 VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 ARGUMENT = re.compile(r"\$\{?(?:\d|OPTARG)")  # of the script
 WORD = r"[\w./-]*\w"
+MAX_BYTES = 1 << 18  # of a file
 MAX_FILES = 200
 
 
@@ -28,18 +31,13 @@ def list_named_models(read: ReadLaunch, name: str) -> list[list[tuple[str, str]]
     if "$" not in name or not variables:
         return []
     value = re.compile(rf"(?<![\w$])(?:{'|'.join(sorted(variables))})(?:[ \t]*[=:][ \t]*|[ \t]+)[\"']?({WORD})")
-    groups = [[(word, source.name) for word in value.findall(source.text)], []]
+    call = re.compile(rf"{re.escape(own)}\b(.*)")
+    nearby: list[tuple[str, str]] = []
     places = ((Path(folder), ending) for folder in list_folders_above(launch) for ending in ("README*.md", "*.sh"))
-    files = {file for folder, ending in places for file in folder.glob(ending) if file.is_file()}
-    for file in sorted(files)[:MAX_FILES]:
-        text = file.read_text(errors="replace").replace("\\\n", " ")
-        words = [
-            *(value.findall(text) if own in text and file.name != own else ()),
-            *(
-                re.findall(WORD, " ".join(re.findall(rf"{re.escape(own)}\b(.*)", text)))
-                if ARGUMENT.search(name)
-                else ()
-            ),
-        ]
-        groups[1] += ((word, os.path.relpath(file)) for word in words)
-    return groups
+    for file in sorted({file for folder, ending in places for file in folder.glob(ending)})[:MAX_FILES]:
+        with contextlib.suppress(CannotRead):
+            text = read_bounded(file, MAX_BYTES).decode(errors="replace").replace("\\\n", " ")
+            words = value.findall(text) if own in text and file.name != own else []
+            words += re.findall(WORD, " ".join(call.findall(text))) if ARGUMENT.search(name) else []
+            nearby += ((word, os.path.relpath(file)) for word in words)
+    return [[(word, source.name) for word in value.findall(source.text)], nearby]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -76,3 +77,13 @@ def test_a_driver_loads_a_model_of_an_unknown_class(
     stage = run._Stage(launch, str(tmp_path), materials, target, request, lambda text: None, {})
     run._make_materials(stage, cut)
     assert bool(stage.unknown) == unknown
+
+
+def test_files_that_cannot_be_read_name_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = LAUNCH.format("$BASE")
+    (tmp_path / "README.md").write_text("BASE=meta-llama/Llama-3.1-8B bash run.sh")
+    (tmp_path / "README.of.a.folder.md").mkdir()
+    os.mkfifo(tmp_path / "README.that.waits.md")
+    (launch,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
+    assert [word for word, _ in list_named_models(launch, "$BASE")[1]] == ["meta-llama/Llama-3.1-8B"]
