@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from attncheck.core.preferences import FREE_LOSSES, PREFERENCE_LOSSES, Preference, PreferenceLoss
 from attncheck.core.rehearsal import UNDOCUMENTED, Objective
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
+from attncheck.rehearsal.worker import preferences
 from tests.rehearsal.staging import SCRIPT, ForkServer, list_failures, make_materials, rehearse
 
 PAIRS_SCRIPT = SCRIPT.parent / "train_pairs.py"
@@ -261,3 +264,21 @@ def test_slopes_without_a_reference_are_those_of_the_loss(loss: PreferenceLoss, 
     slopes = Preference(loss, beta, smoothing, False, gamma).measure(margin - 9.5, -9.5)
     gradients = [-float(answer.grad) for answer in (chosen, rejected) if answer.grad is not None]
     assert [value.item(), *gradients] == pytest.approx([slopes.value, slopes.chosen, slopes.rejected])
+
+
+@pytest.mark.parametrize(
+    ("weights", "text"),
+    [
+        ([1.0, -1e-6, 1.0, 1e-6], ""),  # the rejected answers' losses are detached: their weights are rounding errors
+        ([1.0, -1.0, 1.0, 1.0], "1 of 4 answers are trained with the other label"),
+    ],
+)
+def test_a_weight_of_nearly_zero_is_no_other_label(
+    weights: list[float], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = [SimpleNamespace(segment=SimpleNamespace(document=document)) for document in range(4)]
+    monkeypatch.setattr(preferences, "fit_weights", lambda *_: SimpleNamespace(error=0.0, weights=weights))
+    evidence: Any = SimpleNamespace(observed_loss=0.5, step=SimpleNamespace(pieces=pieces))
+    definition: Any = SimpleNamespace(value=0.5, weights=[1.0] * 4)
+    explanation = preferences._explain_weights(evidence, definition, 0.001)
+    assert explanation is not None and explanation.fault.partition("times what they should be")[2].lstrip(": ") == text

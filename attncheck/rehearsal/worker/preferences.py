@@ -277,8 +277,8 @@ def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -
     if alike and not is_near(value, observed, limit):
         fault = f"{OTHER_REFERENCE}: the pairs' weights are {least:.3g} to {most:.3g} times what they should be"
     fault += "; each pair's rejected answer becomes more likely" if most < 0 else ""
-    if least < 0 < most:
-        fault += f": {sum(weight < 0 for weight in weights)} of {len(weights)} answers are trained with the other label"
+    if most > 0 and (reversed_labels := sum(weight < -limit for weight in weights)):
+        fault += f": {reversed_labels} of {len(weights)} answers are trained with the other label"
     return Explanation(definition, observed / value if value else 1.0, fault)
 
 
