@@ -422,6 +422,17 @@ from transformers import Trainer, TrainingArguments
 Trainer(args=TrainingArguments(output_dir="o", bf16={}, fp16={})).train()
 """
 
+OWN_HALVES = ARGPARSE_TRAINER.format(keywords="action='store_true'").replace(
+    "parser.parse_args()",
+    """parser.add_argument("--fp16", action='store_true')
+options = parser.parse_args()
+""",
+)
+OWN_HALVES = OWN_HALVES.replace(
+    "transformers.Trainer()",
+    "transformers.Trainer(args=transformers.TrainingArguments('o', bf16=options.bf16, fp16=not options.bf16))",
+)
+
 
 @pytest.mark.parametrize(
     ("program", "options", "count"),
@@ -431,6 +442,7 @@ Trainer(args=TrainingArguments(output_dir="o", bf16={}, fp16={})).train()
         (TRAINER.format(annotation="bool", default="False"), "--bf16 --fp16 $HALF", 0),
         (HALVES.format("True", "True"), "", 1),
         (HALVES.format("has_bf16()", "not has_bf16()"), "", 0),
+        (OWN_HALVES, "--bf16 --fp16", 0),  # the script decides between them
     ],
 )
 def test_both_halves_are_refused(tmp_path: Path, program: str, options: str, count: int) -> None:
