@@ -7,6 +7,10 @@ import sys
 
 import pytest
 
+from attncheck.attention.calls.common import unpad
+from attncheck.attention.inputs import make_inputs
+from attncheck.core.cases import Case, with_name
+
 SWITCHES = """
 import sys, torch
 from attncheck.attention.calls.common import deterministic_algorithms
@@ -34,3 +38,10 @@ def test_determinism_is_switched_as_torch_does_and_imports_no_compiler(before: s
         [sys.executable, "-c", SWITCHES.format(before=before)], capture_output=True, text=True, timeout=120
     )
     assert done.stdout.strip() == f"{[OFF, WARN, STRICT, STRICT, WARN, OFF]} False", done.stderr
+
+
+@pytest.mark.parametrize("keys", [(0, 0), (0, 2)])
+def test_documents_without_keys_have_none_after_padding_is_removed(keys: tuple[int, ...]) -> None:
+    inputs = make_inputs(with_name(Case("plain", (3, 4), keys, layout="right_padded")), "cpu")
+    packed = unpad(inputs)
+    assert packed.q.shape[:2] == (1, 7) and packed.k.shape[:2] == packed.v.shape[:2] == (1, sum(keys))

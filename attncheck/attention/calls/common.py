@@ -91,7 +91,9 @@ def _token_index(inputs: Inputs, side: str) -> Tensor:
     spans = (
         (s.batch * seqlen, getattr(s, f"{side}_start"), getattr(s, f"{side}_stop")) for s in iter_segments(inputs.case)
     )
-    return torch.tensor([row + i for row, start, stop in spans for i in range(start, stop)], device=inputs.device)
+    return torch.tensor(
+        [row + i for row, start, stop in spans for i in range(start, stop)], dtype=torch.int64, device=inputs.device
+    )
 
 
 def repad(inputs: Inputs, outputs: Outputs) -> Outputs:
