@@ -115,26 +115,27 @@ def run(
     report_progress("looking for backends")
     states = discovery.list_backends(target)
     pool = Pool(target.python, default_slots(target.uses_gpu))
+    chosen_states = discovery.choose_backends(states, request.backends)
     for_any = [
         make_job("", {state.name: ()}, target, pool.slots)
-        for state in discovery.choose_backends(states, request.backends)
+        for state in chosen_states
         if target.uses_gpu or not discovery.get_backend(state.name).compiles
     ]
     with pool.prepare(*for_any):
-        return _run_in_pool(pool, began, states, snapshot, request, target, report_progress)
+        return _run_in_pool(pool, began, states, chosen_states, snapshot, request, target, report_progress)
 
 
 def _run_in_pool(
     pool: Pool,
     began: float,
     states: Sequence[BackendState],
+    chosen_states: Sequence[BackendState],
     snapshot: Snapshot,
     request: Request,
     target: ExecutionTarget,
     report_progress: Callable[[str], None],
 ) -> Report:
     cases = choose_cases(request, snapshot)
-    chosen_states = discovery.choose_backends(states, request.backends)
     chosen_cases = {state.name: choose_backend_cases(state, cases, request, target) for state in chosen_states}
     jobs = make_jobs(chosen_cases, target, pool.slots)
     if not any(job.items for job in jobs):
