@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +18,10 @@ from attncheck.core.rehearsal import Objective
 from attncheck.core.results.smoke import judge_result
 from attncheck.rehearsal.execution import name_own_class
 from attncheck.rehearsal.watcher import towers
+from attncheck.rehearsal.watcher.parameters import read_frequencies
 from attncheck.rehearsal.worker import judging
 from attncheck.rehearsal.worker.checks import documents
+from attncheck.rehearsal.worker.truth import TruthModel
 from tests.rehearsal.staging import SCRIPTS, ForkServer, judge, list_failures, make_materials
 
 SCRIPT = SCRIPTS / "own_class.py"
@@ -141,3 +144,25 @@ def test_sizes_under_other_names_are_cut() -> None:
     config = Config()
     assert towers.cut_sizes(config, {"n_embd": 64, "n_layer": 2, "n_head": 4}) == "n_embd,n_layer"
     assert (config.n_embd, config.n_layer, config.vocab_size, config.hidden_size) == (64, 2, 50257, 512)
+
+
+def test_scaled_positions_of_one_kind_of_layers_bring_their_factor() -> None:
+    """As the job's own configuration gives them; Gemma 3 has frequencies and a factor for each kind of layers."""
+    import transformers
+
+    if not hasattr(transformers.Gemma3TextConfig(), "rope_parameters"):
+        pytest.skip("before transformers 5 each kind of layers has its own module")
+    sizes: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "head_dim": 8}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 32}
+    config = transformers.Gemma3TextConfig(**sizes, layer_types=["sliding_attention", "full_attention"])
+    reference = transformers.Gemma3ForCausalLM(config)
+    scaled = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6, "original_max_position_embeddings": 64}
+    config.rope_parameters = {**config.rope_parameters, "full_attention": scaled}
+    model = transformers.Gemma3ForCausalLM(config)
+    truth: Any = SimpleNamespace(model=reference)
+    assert TruthModel.compare_frequencies(truth, read_frequencies(model), False) == []
+    kinds = ("full_attention", "sliding_attention")
+    own, right = (
+        [getattr(made.model.rotary_emb, f"{kind}_attention_scaling") for kind in kinds] for made in (model, reference)
+    )
+    assert own == right and own[0] > own[1] == 1.0

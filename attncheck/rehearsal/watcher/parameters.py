@@ -33,14 +33,15 @@ def read_weights(model: Any) -> Iterator[tuple[str, Any]]:
 def read_frequencies(model: Any) -> dict[str, Any]:
     """Return a model's rotary frequencies by name: buffers, which are not saved with its weights.
 
-    Those that a module of the model's current configuration would have are added, with "*" after their names, and the
-    factor on its cosines and sines.
+    Those that a module of the model's current configuration would have are added, with "*" after their names, and its
+    factors on cosines and sines, one for each kind of layers.
     """
     frequencies = {name: value.detach().cpu() for name, value in model.named_buffers() if name.endswith("inv_freq")}
     for path in dict.fromkeys(name.rpartition(".")[0] for name in frequencies):
         with contextlib.suppress(Exception):  # some modules need more than a configuration
             again = type(module := model.get_submodule(path))(module.config)
-            frequencies[f"{path}.scaling*"] = float(getattr(module, "attention_scaling", 1.0))
+            factors = {name: value for name, value in vars(module).items() if name.endswith("attention_scaling")}
+            frequencies |= {f"{path}.{name}*": float(value) for name, value in factors.items()}
             frequencies |= {
                 f"{path}.{name}*": value.detach().cpu()
                 for name, value in again.named_buffers()

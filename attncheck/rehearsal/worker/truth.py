@@ -395,9 +395,8 @@ class TruthModel:
                 texts.append(f"{name} is rounded to {kind}, as by model.to({kind}), so positions are inexact")
             elif is_configured or is_guessed:  # by the configuration as the job changes it, such as to scale positions
                 right.copy_(own)
-                self.model.get_submodule(name.rpartition(".")[0]).attention_scaling = float(
-                    frequencies.get(f"{name.rpartition('.')[0]}.scaling*", 1.0)
-                )
+                path, _, factor = f"{name.removesuffix('inv_freq')}attention_scaling".rpartition(".")
+                setattr(self.model.get_submodule(path), factor, float(frequencies.get(f"{path}.{factor}*", 1.0)))
                 least = float(own.flatten()[-1].double().clamp_min(1e-30))  # some kinds of frequencies end with zeros
                 base = least ** (-len(own) / max(len(own) - 1, 1))
                 if not is_configured:
