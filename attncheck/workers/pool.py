@@ -206,6 +206,7 @@ class Pool:
                 yield
             finally:
                 kill_all()
+                self._folder, self._servers = "", {}
 
     def start_servers(self, bases: "Iterable[Base]") -> None:
         """Start the processes from which workers are forked, if the system can."""

@@ -157,7 +157,7 @@ def test_scaled_positions_of_one_kind_of_layers_bring_their_factor() -> None:
     config = transformers.Gemma3TextConfig(**sizes, layer_types=["sliding_attention", "full_attention"])
     reference = transformers.Gemma3ForCausalLM(config)
     scaled = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6, "original_max_position_embeddings": 64}
-    config.rope_parameters = {**config.rope_parameters, "full_attention": scaled}
+    config.rope_parameters = {**(config.rope_parameters or {}), "full_attention": scaled}
     model = transformers.Gemma3ForCausalLM(config)
     truth: Any = SimpleNamespace(model=reference)
     assert TruthModel.compare_frequencies(truth, read_frequencies(model), False) == []

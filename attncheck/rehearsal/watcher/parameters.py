@@ -40,8 +40,11 @@ def read_frequencies(model: Any) -> dict[str, Any]:
     for path in dict.fromkeys(name.rpartition(".")[0] for name in frequencies):
         with contextlib.suppress(Exception):  # some modules need more than a configuration
             again = type(module := model.get_submodule(path))(module.config)
-            factors = {name: value for name, value in vars(module).items() if name.endswith("attention_scaling")}
-            frequencies |= {f"{path}.{name}*": float(value) for name, value in factors.items()}
+            frequencies |= {
+                f"{path}.{name}*": float(value)
+                for name, value in vars(module).items()
+                if name.endswith("attention_scaling")
+            }
             frequencies |= {
                 f"{path}.{name}*": value.detach().cpu()
                 for name, value in again.named_buffers()
