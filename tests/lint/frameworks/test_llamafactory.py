@@ -14,9 +14,10 @@ from attncheck.core.job import Job
 from attncheck.core.launch import Source
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import launches
-from attncheck.lint.fields.releases import list_releases
-from attncheck.lint.frameworks.llamafactory import FRAMEWORK
-from attncheck.lint.frameworks.llamafactory.tables import load_parser_options
+from attncheck.lint.fields.names import ParserOptions
+from attncheck.lint.fields.releases import list_releases, parse_release
+from attncheck.lint.frameworks.llamafactory import FRAMEWORK, tables
+from attncheck.lint.frameworks.llamafactory.tables import CONTEMPORARY_TRANSFORMERS, load_parser_options
 from tests import wheels
 from tests.lint.frameworks.ranges import check_range
 from tests.lint.frameworks.test_trl import correct, parse_launch, summarize_problems
@@ -34,6 +35,22 @@ def make_snapshot(version: str = "5.5.4") -> Snapshot:
 def read_job(text: str, version: str = "0.9.5", snapshot: Snapshot | None = None) -> Job:
     """Return the job of a file that begins with `HEAD`."""
     return FRAMEWORK.read(parse_launch(YAML_HEAD + text, name="a.yaml"), version, snapshot or make_snapshot())
+
+
+def test_a_script_that_is_not_here_is_read_with_the_options_of_the_newest_release(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert list(CONTEMPORARY_TRANSFORMERS) == sorted(CONTEMPORARY_TRANSFORMERS, key=parse_release)
+    loaded: list[tuple[str, str]] = []
+
+    def load_options(version: str, transformers: str) -> ParserOptions:
+        loaded.append((version, transformers))
+        return load_parser_options(version, transformers)
+
+    monkeypatch.setattr(tables, "CONTEMPORARY_TRANSFORMERS", {**CONTEMPORARY_TRANSFORMERS, "0.9.10": "5.6.0"})
+    monkeypatch.setattr(tables, "load_parser_options", load_options)
+    assert tables.is_own_launch(parse_launch("torchrun src/train.py --stage pt --do_train"))
+    assert loaded == [("0.9.10", "5.6.0")], "as text, 0.9.5 is greater than 0.9.10"
 
 
 def test_recognised() -> None:

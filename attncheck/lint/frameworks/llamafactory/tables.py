@@ -15,7 +15,7 @@ TAKES_OPTIONS = re.compile(rb"arg|pars|run_exp\(\s*\w")
 DATACLASSES = ("ModelArguments", "DataArguments", "TrainingArguments", "FinetuningArguments", "GeneratingArguments")
 TRAINER_DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
 
-# The newest transformers that each release allows (METADATA), used if none is installed.
+# The newest transformers that each release allows (METADATA), used if none is installed; the newest release is last.
 CONTEMPORARY_TRANSFORMERS: Mapping[str, str] = {
     "0.9.0": "4.45.2", "0.9.1": "4.46.3", "0.9.2": "4.49.0", "0.9.3": "4.52.4", "0.9.4": "4.57.6", "0.9.5": "5.5.4",
 }  # fmt: skip
@@ -99,7 +99,7 @@ def is_own_launch(launch: Launch) -> bool:
     if keys & FOREIGN_FIELDS:
         return False
     if launch.words:  # a script that is not here: most options that transformers does not have are LLaMA-Factory's
-        known = load_parser_options(*max(CONTEMPORARY_TRANSFORMERS.items())).any_release
+        known = load_parser_options(*[*CONTEMPORARY_TRANSFORMERS.items()][-1]).any_release
         foreign = list_names(launch.words) - known.keys()
         return launch.words[0].text.rsplit("/", 1)[-1] in SCRIPTS and len(keys & OWN_FIELDS) > len(foreign)
     is_merge = "export_dir" in keys and "do_train" not in keys  # a configuration of `llamafactory-cli export`
