@@ -141,7 +141,7 @@ def leave_out_unproven(
     a program's or a release's names that are known; a part of Hydra's configuration that was not found may have any.
     A parser drops a name if the release and the program are known: the program was read, or is the framework's own. A
     name that a release removed is kept if its package's version is known and not only `stated` by the tree: trees often
-    state other versions than those that run.
+    state other versions than those that run. A name that holds a variable, as `--${key}`, is known only at run time.
     """
     is_readable = release.is_known if program is None else program.is_complete or program.style != "hydra"
 
@@ -154,7 +154,7 @@ def leave_out_unproven(
         is_sure = release.is_known and changed not in stated and (knows_transformers or changed != "transformers")
         return is_sure and is_readable and bool(unknown.now or unknown.since)
 
-    kept = tuple(unknown for unknown in job.unknown_settings if is_kept(unknown))
+    kept = tuple(unknown for unknown in job.unknown_settings if "$" not in unknown.name and is_kept(unknown))
     names = ", ".join(unknown.name for unknown in job.unknown_settings if unknown not in kept)
     remark = f"not judged, because the script or another release may define them: {names}"
     return replace(job, unknown_settings=kept, remarks=(*job.remarks, remark)) if names else job

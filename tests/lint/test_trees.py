@@ -302,7 +302,7 @@ def test_a_class_of_a_release_older_than_the_tables_refuses_no_prefix(
 
 def lint_text(folder: Path, program: str, command: str, target: str = "h100x8,transformers=4.57.6") -> Report:
     """Return the report on one command alongside a program."""
-    write_tree(folder, {"train.py": program, "run.sh": command.replace("{", "{{").replace("}", "}}") + "\n"})
+    write_tree(folder, {"train.py": program, "run.sh": command + "\n"})
     snapshot = apply_target(ENVIRONMENT, parse_target(target))
     source = read_source(str(folder / "run.sh"))
     return run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
@@ -451,6 +451,34 @@ def test_both_halves_are_refused(tmp_path: Path, program: str, options: str, cou
     assert len([f for f in report.findings if "bf16 and fp16 are both on" in f.message]) == count
 
 
+NAMES_IN_A_TABLE = """\
+declare -A A=([bf16]=True)
+A[fp16]=False
+A["weight_decay"]="0."
+declare -a W=()
+for key in "${!A[@]}"; do
+    W+=("--${key}")
+    W+=("${A[$key]}")
+done
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "words", "count"),
+    [
+        (NAMES_IN_A_TABLE, '"${W[@]}"', 0),
+        ('W=""\nif [ -n "$A" ]; then W="$W --bf16"; fi\nif [ -n "$B" ]; then W="$W --no_such"; fi\n', "$W", 0),
+        ('W="$W --no_such"\n', "$W", 1),
+    ],
+    ids=["the name is a variable", "a condition adds to an unknown value", "always passed"],
+)
+def test_an_option_that_may_not_be_passed_is_not_refused(tmp_path: Path, before: str, words: str, count: int) -> None:
+    program = TRAINER.format(annotation="bool", default="False")
+    text = f"{before}torchrun --nproc_per_node=8 train.py --output_dir o --per_device_train_batch_size 1 {words}"
+    report = lint_text(tmp_path, program, text, "h100x8,transformers=5.17.0")
+    assert find_jobs(report) and len([f for f in report.findings if f.code == "ATN440"]) == count
+
+
 @pytest.mark.parametrize(("value", "count"), [('=""', 0), (' ""', 0), ("", 1)])
 def test_an_empty_value_is_a_value(tmp_path: Path, value: str, count: int) -> None:
     program = TRAINER.format(annotation="bool", default="False")
@@ -542,7 +570,7 @@ def test_what_holds_for_one_of_several_trainers_is_left_out(tmp_path: Path, prog
     assert len(findings) == count
 
 
-TRAINER = """
+LOADING_TRAINER = """
 import transformers
 parser = transformers.HfArgumentParser((transformers.TrainingArguments,))
 parser.parse_args_into_dataclasses()
@@ -561,11 +589,11 @@ transformers.Trainer(transformers.AutoModel.from_pretrained("m"%s))
 )
 def test_one_process_for_all_gpus(tmp_path: Path, more: str, before: str, count: int) -> None:
     command = f"{before}python train.py --output_dir o --per_device_train_batch_size 1"
-    report = lint_text(tmp_path, TRAINER % more, command, "h100x8,transformers=4.50.0")
+    report = lint_text(tmp_path, LOADING_TRAINER % more, command, "h100x8,transformers=4.50.0")
     assert len([finding for finding in report.findings if "nn.DataParallel" in finding.message]) == count
     report = lint_text(
         tmp_path,
-        TRAINER % more,
+        LOADING_TRAINER % more,
         f"if [ $1 ]; then python train.py {command.rpartition('.py ')[2]}; fi",
         "h100x8,transformers=4.50.0",
     )

@@ -305,9 +305,10 @@ class ScriptInterpreter(ShellParser):
             self.scope.variables[name] = Variable(keyed=keyed)
 
     def _merge_uncertain(self, name: str, previous: Variable, segments: Segments) -> Segments:
-        """Return a variable's value after an uncertain assignment: unknown unless it extends the old one."""
+        """Return a variable's value after an uncertain assignment: unknown unless it extends one that was read."""
         before, after = join_text(previous.segments), join_text(segments)
-        if before == after or (before and after.startswith(before) and previous.elements is None):
+        is_read = before and any(segment.known for segment in previous.segments)
+        if before == after or (is_read and after.startswith(before) and previous.elements is None):
             return segments
         self.scope.add_note(f"{name} is {before[:60]!r} or {after[:60]!r}, which is known only at run time")
         return (Segment(f"${{{name}}}", -1, known=False),)
