@@ -133,13 +133,13 @@ def test_a_feature_that_is_lost_is_skipped_and_said_to_be_missing(attncheck: Run
     outcomes = {run["case"]["name"]: (run["case"]["head_dim"], run["outcome"]) for run in runs}
     assert {outcome for size, outcome in outcomes.values() if size > 128} == {"died", "skipped"}
     assert {outcome for size, outcome in outcomes.values() if size < 128} == {"ok"}
-    # A third one would die if the first two had another feature in common.
-    assert sum(outcome == "died" for _, outcome in outcomes.values()) == 2
+    # A third one dies because the first two have other features in common: cancelling sums without a causal mask.
+    assert sum(outcome == "died" for _, outcome in outcomes.values()) == 3
     skipped = {run["reason"] for run in report["parity"]["runs"] if run["outcome"] == "skipped"}
-    assert skipped == {"skipped: head_dim over 128 died twice before, and no case with it survived"}
+    assert skipped == {"skipped: head_dim over 128 died 3 times before, and no case with it survived"}
     (finding,) = report["findings"]
     number = sum(outcome == "skipped" for _, outcome in outcomes.values())
-    shared = f"died at head_dim over 128 in both cases of it that ran; {number} more were skipped; the rest passes"
+    shared = f"died at head_dim over 128 in all 3 cases of it that ran; {number} more were skipped; the rest passes"
     assert finding["code"] == "ATN604" and finding["evidence"][0] == shared
     titles = " ".join(fix["title"] for fix in finding["fixes"])
     assert "rebuild fault with head_dim over 128, in case this build omits it" in titles

@@ -74,7 +74,7 @@ def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> N
             send({**make_answer(item, codec.to_plain(run)), **marks})
             if is_fatal(run):
                 sys.exit("the device no longer responds")
-        message = ask_for_more(send) if message["has_other_parts"] else {}
+        message = ask_for_more(send) if message.get("has_other_parts") else {}
 
 
 def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:

@@ -18,6 +18,7 @@ from attncheck.doctor.fixes import install_flash_attn_package, install_packages
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_wheels import FLASH_ATTN_3_INDEX
+from attncheck.doctor.knowledge.hub_kernels import FLASH_REDIRECTS
 from attncheck.doctor.queries import (
     KERNEL_NAME,
     can_import,
@@ -67,6 +68,8 @@ def check(snapshot: Snapshot) -> Problems:
     for name in filter(None, used):
         if isinstance(fact := snapshot.package(name), Unreadable):
             need(fact, f"whether {name} is installed")
+    if model is not None and model.model_type in FLASH_REDIRECTS:
+        need(snapshot.version("transformers"), "the version of transformers")
 
 
 def _is_provided_elsewhere(snapshot: Snapshot, implementation: str, package: str) -> bool:
