@@ -74,8 +74,9 @@ def unpad(inputs: Inputs) -> Inputs:
     case = inputs.case
     if case.layout == "packed":
         return inputs
+    places = {side: _token_index(inputs, side) for side in "qk"}
     tensors = {
-        name: hand_over(name, getattr(inputs, name).flatten(0, 1)[_token_index(inputs, side)][None])
+        name: hand_over(name, getattr(inputs, name).flatten(0, 1)[places[side]][None])
         for name, side in (("q", "q"), ("k", "k"), ("v", "k"), ("dout", "q"))
     }
     packed = replace(case, layout="packed")
@@ -101,12 +102,13 @@ def repad(inputs: Inputs, outputs: Outputs) -> Outputs:
     case = inputs.case
     if case.layout == "packed":
         return outputs
+    places = {side: _token_index(inputs, side) for side in "qk"}
 
     def pad_tokens(x: Tensor | None, padded_like: Tensor, side: str) -> Tensor | None:
         if x is None:
             return None
         padded = torch.zeros(*padded_like.shape[:3], x.shape[-1], dtype=x.dtype, device=x.device)
-        padded.flatten(0, 1)[_token_index(inputs, side)] = x[0]
+        padded.flatten(0, 1)[places[side]] = x[0]
         return padded
 
     lse = outputs.lse
