@@ -1,4 +1,4 @@
-"""On GPUs: a script of a user's own on transformers' Trainer, rehearsed with flash-attn, on one GPU and on two."""
+"""On GPUs: scripts of a user's own, on transformers' Trainer and with a class of their own, on one GPU and on two."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ import pytest
 
 from tests.conftest import Run
 
-SCRIPT = Path(__file__).parent / "scripts" / "trainer.py"
+SCRIPTS = Path(__file__).parent / "scripts"
 OPTIONS = (
     "trainer.py --model_name_or_path Qwen/Qwen2.5-7B --data_path data.jsonl --output_dir out --bf16 true "
     "--per_device_train_batch_size 4 --gradient_accumulation_steps 8 --learning_rate 2e-5 --max_length 2048"
+)
+OWN_CLASS = (
+    "own_class.py --model Qwen/Qwen2.5-0.5B --data data.jsonl --out out --lr 5e-3 --accum 2 --seq-len 256 --steps 40"
 )
 FLATTENED = f"{OPTIONS} --flattening true --attn_implementation flash_attention_2"
 
@@ -34,7 +37,7 @@ def rehearse(
     attncheck: Run, folder: Path, options: str, launcher: str = "", fault: str = "", gpus: int = 1
 ) -> dict[str, Any]:
     """Return the report on a launch of the script that sees so many GPUs."""
-    shutil.copy(SCRIPT, folder)
+    shutil.copy(SCRIPTS / options.split()[0], folder)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")[:gpus]
     environment = {**os.environ, "PLANTED_FAULT": fault, "CUDA_VISIBLE_DEVICES": ",".join(visible)}
     command = [sys.executable, *launcher.split(), *options.split()]
@@ -74,6 +77,17 @@ def test_positions_that_are_lost_are_named(attncheck: Run, tmp_path: Path, marke
     report = rehearse(attncheck, tmp_path, FLATTENED, fault="positions")
     findings = [finding for finding in report["findings"] if finding["code"] == "ATN432"]
     assert findings and "attend to earlier documents in the row" in findings[0]["message"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("fault", "code"), [("", ""), ("mask", "ATN432"), ("gradients", "ATN434")])
+def test_a_class_of_the_script_is_its_own_reference(
+    fault: str, code: str, attncheck: Run, tmp_path: Path, marker: str
+) -> None:
+    require_gpus(1)
+    report = rehearse(attncheck, tmp_path, OWN_CLASS, fault=fault)
+    assert report["rehearsal"]["measured_on"]["device"] == "cuda"
+    assert [finding["code"] for finding in report["findings"]] == ([code] if code else []), report["findings"]
 
 
 @pytest.mark.gpu
