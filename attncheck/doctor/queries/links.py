@@ -6,7 +6,9 @@ from itertools import groupby
 from attncheck.core.links import LAUNCH_CODE, UnresolvedName
 from attncheck.core.snapshot import Known, Snapshot, need
 from attncheck.doctor.knowledge.entry_modules import ANY_TRAINER, ENTRY_MODULES, entry_modules
+from attncheck.doctor.knowledge.frameworks import FRAMEWORKS_IMPORTED_BY, WATCHED_DISTRIBUTIONS
 from attncheck.doctor.queries.launch import may_import
+from attncheck.doctor.queries.requirements import applicable_requirements
 
 # Import name -> distribution, if they differ by more than "-".
 _DISTRIBUTIONS = {"flash_attn_interface": "flash-attn-3", "flash_attn_3": "flash-attn-3", "fla": "fla-core"}
@@ -24,11 +26,20 @@ def name_with_version(snapshot: Snapshot, name: str) -> str:
 
 
 def package_links(snapshot: Snapshot) -> tuple[UnresolvedName, ...]:
-    """Return the unresolved links of installed packages that no import refuted. Raises `MissingFact`."""
+    """Return the unresolved links of installed packages that no import refuted. Raises `MissingFact`.
+
+    A launch of a framework imports none of the packages that attncheck does not know.
+    """
     if not isinstance(snapshot.links, Known):
         return ()
+    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    is_own = job is None or job.framework not in FRAMEWORKS_IMPORTED_BY
     links = need(snapshot.links, "the imports between packages")
-    return tuple(link for link in links if link.consumer != LAUNCH_CODE and link.outcome != "ok")
+    return tuple(
+        link
+        for link in links
+        if link.consumer != LAUNCH_CODE and link.outcome != "ok" and (is_own or link.consumer in WATCHED_DISTRIBUTIONS)
+    )
 
 
 def launch_links(snapshot: Snapshot) -> tuple[UnresolvedName, ...]:
@@ -59,7 +70,14 @@ def broken_entries(snapshot: Snapshot, link: UnresolvedName) -> tuple[str, ...]:
             continue
         trainers = [job.trainer] if job and job.framework else list(ENTRY_MODULES.get(consumer, {ANY_TRAINER: ()}))
         wanted.update(dict.fromkeys(name for trainer in trainers for name in entry_modules(consumer, trainer)))
+    if link.consumer not in WATCHED_DISTRIBUTIONS and not _is_dependency(snapshot, link.consumer):
+        wanted[link.module.partition(".")[0]] = None  # its import name, which need not be that of the distribution
     return tuple(name for name in wanted if name in link.breaks)
+
+
+def _is_dependency(snapshot: Snapshot, name: str) -> bool:
+    """Return whether another package requires it, which then decides whether a job imports it."""
+    return any(next(applicable_requirements(snapshot, owner, name), None) for owner in snapshot.distributions)
 
 
 def stops_every_job(link: UnresolvedName) -> bool:

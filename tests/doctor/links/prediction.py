@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 
 from attncheck.doctor.probes.payload.links.linker import link_distributions
 from attncheck.doctor.probes.payload.links.own_code import OwnCodeLinker
+from attncheck.doctor.probes.payload.links.packages import CONSUMERS
 
 
 def list_path(site_dirs: list[Path]) -> list[str]:
@@ -29,7 +30,7 @@ def list_installed(site_dirs: list[Path]) -> list[dict[str, str]]:
 
 def predict(site_dirs: list[Path], consumer: str) -> dict[str, str]:
     """Return the modules of a distribution whose import fails for a name that another package lacks: the name."""
-    records = link_distributions(list_installed(site_dirs), list_path(site_dirs), [consumer])
+    records = link_distributions(list_installed(site_dirs), list_path(site_dirs), {consumer: CONSUMERS[consumer]})
     return read_breaks([record for found in records.values() for record in found])
 
 

@@ -45,7 +45,7 @@ def link(site: Path, content: bytes) -> list[str]:
     lay(site, {"transformers": TRANSFORMERS, "trl": {"__init__": "", "plain": "from transformers.utils import gone\n"}})
     (site / "trl" / "strange.py").write_bytes(content)
     installed = [{"name": name, "version": "5.0.0"} for name in ("transformers", "trl")]
-    records = link_distributions(installed, [str(site)])["trl"]
+    records = link_distributions(installed, [str(site)], {"trl": ("trl",)})["trl"]
     return [record["module"] for record in records]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from attncheck.doctor.probes.payload.links.linker import link_distributions
 from attncheck.doctor.probes.payload.links.own_code import OwnCodeLinker
+from attncheck.doctor.probes.payload.links.packages import CONSUMERS
 
 Files = dict[str, str]
 
@@ -68,7 +69,7 @@ def link(site: Path, trl: Files, **others: Files) -> list[dict[str, Any]]:
     """Return the records of a trl with these files next to transformers 5.0.0."""
     lay(site, {"transformers": TRANSFORMERS, "trl": {"__init__": "", **trl}, **others})
     installed = [{"name": name, "version": "5.0.0"} for name in ("transformers", "trl", *others)]
-    return [record for found in link_distributions(installed, [str(site)]).values() for record in found]
+    return [record for found in link_distributions(installed, [str(site)], CONSUMERS).values() for record in found]
 
 
 def describe(record: dict[str, Any]) -> str:

@@ -1,13 +1,14 @@
 """A package imports a name that another installed package no longer has.
 
 What it checks: every file of the installed packages of the stack (ring-flash-attn, liger-kernel, trl, peft,
-accelerate, deepspeed, verl, openrlhf, axolotl, ms-swift, llamafactory, yunchang, …) is read, not run. Names that it
+accelerate, deepspeed, verl, openrlhf, axolotl, ms-swift, llamafactory, yunchang, …), and of every other package whose
+metadata requires one of them or transformers, is read, not run. Names that it
 imports from transformers, flash_attn, torch, peft, trl and others are looked up in their installed source. Guards are
 followed: `try … except ImportError` to the last alternative, version checks, TYPE_CHECKING. Only unconditional
 imports are reported, with the modules that they stop. The import lane then imports one of these modules. If that
 works, nothing is reported. If the package restores a name itself, it is reported only if the import really failed.
-Some packages are not imported, because that writes caches or changes other packages (deepspeed, unsloth, vllm); for
-these it is a warning.
+Some packages are not imported, because that writes caches or changes other packages (deepspeed, unsloth, vllm), or
+because nobody knows what their import does (packages that are not listed above); for these it is a warning.
 
 Why it matters: the job stops at its first import, "cannot import name …", often after the nodes were allocated.
 

@@ -44,7 +44,16 @@ FIRES = {
     ),
     "the job's own trainer": s.with_job(s.with_links(VERL, s.make_link(breaks=SFT)), framework="verl", trainer="sft"),
 }
+STRANGER = s.make_link(consumer="my-trainer", module="trainlib.train", breaks=("trainlib", "trainlib.train"))
+FIRES["a package that nobody here knows"] = s.with_links(s.with_package(s.h200(), "my-trainer", "0.3"), STRANGER)
 SILENT = {
+    "a package that nobody here knows, which another requires": s.with_links(
+        s.with_package(s.with_package(s.h200(), "my-trainer", "0.3"), "verl", "0.9.1", requires=("my_trainer",)),
+        STRANGER,
+    ),
+    "a package that nobody here knows, beside a framework's launch": s.with_job(
+        s.with_links(s.with_package(s.h200(), "my-trainer", "0.3"), STRANGER), framework="trl", trainer="sft"
+    ),
     "another framework than the job's": s.with_job(
         s.with_links(VERL, s.make_link(breaks=EVERYTHING)), framework="trl", trainer="sft"
     ),

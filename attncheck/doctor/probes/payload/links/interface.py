@@ -21,15 +21,15 @@ def link_installed(installed: list[dict[str, Any]], site_dirs: list[str], folder
 
     `release` is the version of attncheck and part of the cache key.
     """
-    names = {str(distribution["name"]) for distribution in installed}
-    if not names.intersection(packages.CONSUMERS):
+    consumers = packages.choose_consumers(installed)
+    if not consumers:
         return []
-    key = store.make_key(installed, packages.WATCHED, release) if folder else ""
+    key = store.make_key(installed, packages.WATCHED.union(consumers), release) if folder else ""
     kept = store.read_records(folder, key) if key else None
     if kept is None:
         from . import linker
 
-        kept = linker.link_distributions(installed, site_dirs)
+        kept = linker.link_distributions(installed, site_dirs, consumers)
         store.write_records(folder, key, kept)
     records = [record for records in kept.values() for record in records]
     return [dict(record, path=_shorten(str(record["path"]), site_dirs)) for record in records]

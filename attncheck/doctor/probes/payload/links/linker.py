@@ -9,13 +9,17 @@ from typing import Any, Callable, Container, Iterable, Iterator
 from .conditions import Conditions
 from .imports import ImportFollower
 from .names import Names
-from .packages import CONSUMERS, PROVIDERS
+from .packages import PROVIDERS
 from .reach import Spread
 from .signatures import Signatures
 from .source import ModuleFinder, SourceModule, read_takes
 from .takes import Failure, Fallback
 from .uses import Uses
 from .whereabouts import find_patcher, find_whereabouts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .packages import Consumers
 
 MAX_RECORDS = 200
 MAX_BREAKS = 200
@@ -127,22 +131,19 @@ class Linker:
 
 
 def link_distributions(
-    installed: Iterable[dict[str, Any]], site_dirs: list[str], consumers: Iterable[str] | None = None
+    installed: list[dict[str, Any]], site_dirs: list[str], consumers: Consumers
 ) -> dict[str, list[dict[str, Any]]]:
     """Return, by consumer, the records of names that installed packages import and other packages lack.
 
-    `consumers` are distributions; None means all that are known and installed.
+    `consumers` are distributions, with the packages to read of each.
     """
-    versions = {str(d["name"]): str(d["version"]) for d in reversed(list(installed))}
-    chosen = [name for name in CONSUMERS if name in versions and (consumers is None or name in consumers)]
-    if not chosen:
-        return {}
+    versions = {str(d["name"]): str(d["version"]) for d in reversed(installed)}
     enabled = gc.isenabled()
     gc.disable()  # there are millions of syntax nodes, but no reference cycles
     try:
         linker = Linker(site_dirs, versions)
-        modules = {name: list(_iter_consumer(linker.finder, name)) for name in chosen}
-        records = {name: linker.link_modules(modules[name], name) for name in chosen}
+        modules = {name: list(_iter_consumer(linker.finder, packages)) for name, packages in consumers.items()}
+        records = {name: linker.link_modules(modules[name], name) for name in consumers}
         linker.complete(
             [record for group in records.values() for record in group],
             [module for group in modules.values() for module in group],
@@ -153,8 +154,8 @@ def link_distributions(
             gc.enable()
 
 
-def _iter_consumer(finder: ModuleFinder, distribution: str) -> Iterator[SourceModule]:
-    for package in CONSUMERS[distribution]:
+def _iter_consumer(finder: ModuleFinder, packages: Iterable[str]) -> Iterator[SourceModule]:
+    for package in packages:
         name, _, only = package.partition("/")
         yield from finder.iter_package(name, only)
 

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
+from .. import files
+from ..packages import distributions, integrity
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterable, Tuple
+
+    Consumers = Dict[str, Tuple[str, ...]]
+
 # Import name -> distribution, for packages that provide names.
 PROVIDERS = {
     "transformers": "transformers",
@@ -50,5 +61,36 @@ CONSUMERS: dict[str, tuple[str, ...]] = {
     "sglang": ("sglang/srt/utils",),
 }
 WATCHED = frozenset(PROVIDERS.values()) | frozenset(CONSUMERS) | {"flash-linear-attention"}
-# Importing these writes caches or changes other packages, so findings in them are not confirmed by an import.
-NOT_IMPORTED = frozenset(("deepspeed", "unsloth", "unsloth_zoo", "vllm", "sglang", "flash_attn", "xformers"))
+# Nearly every package requires these two, few of them anything of the attention stack.
+_REQUIRED_BY_ALL = frozenset(("torch", "huggingface-hub"))
+# A finding in these is confirmed by an import. It writes caches or changes other packages in those that are left out,
+# and nobody knows what it does in a package that is not in CONSUMERS.
+IMPORTED = frozenset(name.partition("/")[0] for names in CONSUMERS.values() for name in names) - frozenset(
+    ("deepspeed", "unsloth", "unsloth_zoo", "vllm", "sglang", "flash_attn", "xformers")
+)
+
+
+def choose_consumers(installed: Iterable[dict[str, Any]]) -> Consumers:
+    """Return what to read of each installed distribution: those in CONSUMERS, and all that require a provider."""
+    providers = frozenset(PROVIDERS.values()) - _REQUIRED_BY_ALL
+    chosen: Consumers = {}
+    records = integrity.Records()
+    for distribution in installed:
+        name = str(distribution["name"])
+        if name in CONSUMERS:
+            chosen[name] = CONSUMERS[name]
+        elif name not in WATCHED and providers.intersection(distributions.read_required_names(distribution)):
+            chosen[name] = tuple(sorted(integrity.top_level_names(distribution, records) or _list_tree(distribution)))
+    return chosen
+
+
+def _list_tree(distribution: dict[str, Any]) -> list[str]:
+    """Return the packages in the source tree of an editable distribution, whose RECORD names none."""
+    url = str(distribution["direct_url"])
+    tree = url[7:] if distribution["editable"] and url.startswith("file://") else ""
+    return [
+        name
+        for folder in ((tree, os.path.join(tree, "src")) if tree else ())
+        for name in files.list_folder(folder)
+        if name not in ("tests", "examples") and os.path.isfile(os.path.join(folder, name, "__init__.py"))
+    ]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Distribution = Dict[str, Any]
 
 _METADATA_LIMIT = 1 << 21
+_NAME = re.compile(r"[\w.-]+")
 _EGG_TAG = re.compile(r"-py\d+(\.\d+)?(-.*)?\Z")
 _EMPTY = {
     "installer": "",
@@ -46,7 +47,7 @@ def collect_distributions(
     if with_requirements:
         for distribution in installed:
             if not watched.is_watched(distribution["name"]):
-                _read_requirements(distribution)
+                read_required_names(distribution)
     records = integrity.Records()
     contents = {site: frozenset(names) for site, names in sites}
     for distribution in installed:
@@ -188,8 +189,21 @@ def _apply_headers(distribution: Distribution, path: str) -> None:
     distribution["requires_python"] = headers.get("requires-python", [""])[0]
 
 
+def read_required_names(distribution: Distribution) -> set[str]:
+    """Return the normalised names that a distribution requires without an extra, and read its requirements if needed.
+
+    They stay empty if they cannot be read.
+    """
+    if not distribution["requires"] and not watched.is_watched(distribution["name"]):
+        _read_requirements(distribution)
+    return {
+        metadata.normalise_name(match.group())
+        for match, line in ((_NAME.match(line), line) for line in distribution["requires"])
+        if match and "extra ==" not in line
+    }
+
+
 def _read_requirements(distribution: Distribution) -> None:
-    """Read only the requirements of a distribution; they stay empty if they cannot be read."""
     for name in ("METADATA", "PKG-INFO"):
         try:
             data = files.read_bytes(os.path.join(distribution["_path"], name), _METADATA_LIMIT)
