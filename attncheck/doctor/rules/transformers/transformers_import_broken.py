@@ -147,7 +147,7 @@ def _install_for_transformers(snapshot: Snapshot, module: str, over: tuple[str, 
     name = DISTRIBUTION_OF.get(module, module.replace("_", "-"))
     transformers = need(snapshot.package("transformers"), "transformers")
     required = next(requirements.applicable_requirements(snapshot, transformers, name), None)
-    title = f"a {name} that transformers {transformers.version} works with"
+    title = f"a release of {name} that transformers {transformers.version} works with"
     specifier = str(required.specifier) if required else ""
     if name == "kernels":  # an extra's requirement, which METADATA names only for that extra
         specifier = entry_for_version(COMPATIBLE_KERNELS, Version(transformers.version)) or ""
