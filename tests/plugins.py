@@ -13,12 +13,12 @@ from attncheck.attention.backend import Backend, Installed, Refused
 from attncheck.attention.backends import sdpa_flash, sdpa_math
 
 def script_lines(case):
-    return sdpa_math.script_lines(case)
+    return sdpa_math.BACKEND.script_lines(case)
 
 MORE = {}
 
 def right(inputs, deterministic):
-    return sdpa_math.run(inputs, deterministic)
+    return sdpa_math.BACKEND.run(inputs, deterministic)
 
 """
 TAIL = """

@@ -7,9 +7,10 @@ torch nor its own package at the top, because it is loaded before any heavy pack
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attncheck.core.cases import Case
 from attncheck.core.environment import ExtensionBuild
@@ -77,6 +78,18 @@ def no_extra_roundings(case: Case, device: Device) -> tuple[float, float]:
 def unit_class_factor(case: Case) -> float:
     """Return 1, the class factor of a single kernel, which rounds only as the noise model does."""
     return 1.0
+
+
+def defer(name: str, *arguments: Any, **options: Any) -> Callable[..., Any]:
+    """Return a function that calls "sdpa:run" of `attncheck.attention.calls`, imported at its first call.
+
+    `arguments` and `options` follow those of each call.
+    """
+
+    def call(*given: Any) -> Any:
+        return pkgutil.resolve_name(f"attncheck.attention.calls.{name}")(*given, *arguments, **options)
+
+    return call
 
 
 class Refused(Exception):

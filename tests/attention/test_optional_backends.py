@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import math
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from attncheck.attention import backends as backend_modules  # noqa: E402
 from attncheck.attention.backend import Backend, Device, Refused  # noqa: E402
 from attncheck.attention.backends import (  # noqa: E402
     flash_attention_2,
@@ -547,3 +549,11 @@ def run_script(lines: str, inputs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_stand_ins_have_the_signatures_that_were_read() -> None:
     parameters = inspect.signature(stubs.fa4().flash_attn_varlen_func).parameters
     assert list(parameters)[:5] == ["q", "k", "v", "qv", "cu_seqlens_q"]
+
+
+def test_what_backends_call_later_is_there() -> None:
+    folder = Path(backend_modules.__file__).parent
+    names = {name for path in folder.glob("*.py") for name in re.findall(r'defer\("([\w:]+)"', path.read_text("utf-8"))}
+    assert {"sdpa:run", "transformer_engine:run", "xformers:script_lines"} <= names
+    for name in names:
+        assert callable(pkgutil.resolve_name(f"attncheck.attention.calls.{name}")), name

@@ -76,12 +76,13 @@ def test_the_quick_suite_passes_on_every_backend(attncheck: Run, marker: str) ->
 FAULTS = {
     "wrong_scale": (
         "MORE = {'kernel_pattern': 'flash_attention_for_cpu|FlashAttention'}\n"
-        "def run(inputs, deterministic):\n    return sdpa_flash.run(replace(inputs, q=inputs.q * 1.05), deterministic)",
+        "def run(inputs, deterministic):\n"
+        "    return sdpa_flash.BACKEND.run(replace(inputs, q=inputs.q * 1.05), deterministic)",
         "ATN601",
         "softmax scale",
     ),
     "impostor": (
-        "def run(inputs, deterministic):\n    return sdpa_flash.run(inputs, deterministic)",
+        "def run(inputs, deterministic):\n    return sdpa_flash.BACKEND.run(inputs, deterministic)",
         "ATN603",
         "sdpa_flash",
     ),

@@ -150,4 +150,4 @@ def test_what_it_refuses() -> None:
 
 def test_it_is_timed_beside_the_others_and_named_where_it_is_missing() -> None:
     assert all("transformer_engine_ring" in schemes for schemes in SCHEMES.values())
-    assert "transformer-engine is not installed" in transformer_engine_ring.installed().missing
+    assert "transformer-engine is not installed" in transformer_engine_ring.BACKEND.installed().missing

@@ -29,7 +29,7 @@ from attncheck.attention.calls import ulysses as genuine
 
 def run(inputs, deterministic):
     with mock.patch.object({holder}, "{name}", {kind}(spoilt)):
-        return ulysses_sdpa.run(inputs, deterministic)
+        return ulysses_sdpa.BACKEND.run(inputs, deterministic)
 
 """
 TAIL = """

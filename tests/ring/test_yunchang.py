@@ -33,7 +33,7 @@ def run(inputs, deterministic):
     original = {holder}.{name}
     {source}
     with mock.patch.object({holder}, "{name}", spoilt):
-        return yunchang_usp.run(inputs, deterministic)
+        return yunchang_usp.BACKEND.run(inputs, deterministic)
 
 BACKEND = replace(yunchang_usp.BACKEND, name="{plugin}", run=run)
 """

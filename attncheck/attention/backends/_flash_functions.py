@@ -67,14 +67,3 @@ def flash_backend(
         deterministic_switch="argument",
         **fields,
     )
-
-
-def hub_installed(repository: str) -> Callable[[], Installed]:
-    """Return a function that returns the kernel's version in the cache."""
-
-    def installed() -> Installed:
-        from attncheck.attention.calls import hub_kernels
-
-        return hub_kernels.find_repository(repository)
-
-    return installed

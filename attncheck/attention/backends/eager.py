@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
 
-def installed() -> Installed:
-    """Return torch's version, because eager attention is part of torch."""
-    return Installed()
-
-
 def refuse(case: Case, device: Device) -> str:
     """Return "": eager runs every case for which there is enough memory."""
     return ""
@@ -104,7 +99,7 @@ BACKEND = Backend(
     name="eager",
     title="matrix products and a softmax, as transformers' eager",
     package="torch",
-    installed=installed,
+    installed=Installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,

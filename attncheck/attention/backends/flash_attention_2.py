@@ -11,25 +11,20 @@ Nothing is downloaded; loading it runs the code that the repository published, f
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Device, Installed
-from attncheck.attention.backends._flash_functions import flash_backend, hub_installed
+from attncheck.attention.backend import Device
+from attncheck.attention.backends._flash_functions import flash_backend
+from attncheck.attention.calls import flash_attn_package, hub_kernels, partial_builds
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
 
-def installed() -> Installed:
-    """Return the installed flash-attn."""
-    from attncheck.attention.calls import flash_attn_package
-
-    return flash_attn_package.find_distribution("flash_attn", "flash-attn")
+installed = partial(flash_attn_package.find_distribution, "flash_attn", "flash-attn")
 
 
 def refuse_any_layout(case: Case, device: Device, distribution: str = "flash-attn") -> str:
     """Return why neither function of flash-attn 2, as built by `distribution`, can run the case on `device`, or ""."""
-    from attncheck.attention.calls import flash_attn_package, partial_builds
-
     if case.sinks:
         return "flash-attn 2 has no sinks"
     if case.head_dim != case.v_head_dim:
@@ -82,7 +77,7 @@ BACKENDS = (
         "hub_flash_attn_2",
         "flash-attn 2 from the Hugging Face Hub",
         HUB,
-        hub_installed(HUB),
+        partial(hub_kernels.find_repository, HUB),
         refuse_hub,
         package="kernels",
     ),

@@ -19,7 +19,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Device, Installed, SinksArgument
-from attncheck.attention.backends._flash_functions import flash_backend, hub_installed
+from attncheck.attention.backends._flash_functions import flash_backend
+from attncheck.attention.calls import flash_attn_package
+from attncheck.attention.calls.hub_kernels import find_repository
+from attncheck.attention.calls.partial_builds import refuse_flash_attn_3
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -32,20 +35,18 @@ DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")
 
 def installed() -> Installed:
     """Return the installed FlashAttention-3; v2.7's was distributed as flashattn-hopper."""
-    from attncheck.attention.calls import flash_attn_package
-
     candidates = [flash_attn_package.find_distribution(MODULE, name) for name in DISTRIBUTIONS]
     return next((candidate for candidate in candidates if candidate.version not in ("", "unknown")), candidates[0])
 
 
 def refuse(case: Case, device: Device, packed: bool) -> str:
     """Return why the installed functions cannot run the case on `device`, or ""."""
-    return refuse_any_layout(case, device) or refuse_build(case, device, packed, DISTRIBUTIONS[0])
+    return refuse_any_layout(case, device) or refuse_flash_attn_3(case, device, DISTRIBUTIONS[0], packed)
 
 
 def refuse_hub(case: Case, device: Device, packed: bool) -> str:
     """Return why the Hub's build cannot run the case on `device`, or ""."""
-    return refuse_any_layout(case, device) or refuse_build(case, device, packed, HUB)
+    return refuse_any_layout(case, device) or refuse_flash_attn_3(case, device, HUB, packed)
 
 
 def refuse_vllm_hub(case: Case, device: Device, packed: bool) -> str:
@@ -56,13 +57,11 @@ def refuse_vllm_hub(case: Case, device: Device, packed: bool) -> str:
         return "vllm-flash-attn3 takes sinks for up to 64 heads and equal head_dim for q, k and v"
     if case.sinks and device.compute_capability != (9, 0):
         return "vllm-flash-attn3 takes sinks on sm_90 only"
-    return refuse_any_layout(case, device, sinks=True) or refuse_build(case, device, packed, VLLM_HUB)
+    return refuse_any_layout(case, device, sinks=True) or refuse_flash_attn_3(case, device, VLLM_HUB, packed)
 
 
 def refuse_any_layout(case: Case, device: Device, sinks: bool = False) -> str:
     """Return why neither function can run the case on `device`, or ""; `sinks`: whether this build has them."""
-    from attncheck.attention.calls import flash_attn_package
-
     if case.sinks and not sinks:
         return f"{TITLE} has no sinks"
     if case.alibi or case.dropout:
@@ -70,13 +69,6 @@ def refuse_any_layout(case: Case, device: Device, sinks: bool = False) -> str:
     if device.compute_capability >= (10, 0):
         return f"{TITLE} is built for sm_80 and sm_90 only"
     return flash_attn_package.refuse(case, device) or _refuse_head_dim(case, device)
-
-
-def refuse_build(case: Case, device: Device, packed: bool, distribution: str) -> str:
-    """Return the feature of the case that the installed build lacks, or ""; `packed` if cu_seqlens are given."""
-    from attncheck.attention.calls import partial_builds
-
-    return partial_builds.refuse_flash_attn_3(case, device, distribution, packed)
 
 
 def _refuse_head_dim(case: Case, device: Device) -> str:
@@ -125,13 +117,17 @@ BACKENDS = (
     _make_installed("flash_attention_3", "FlashAttention-3, dense"),
     _make_installed("flash_attention_3_varlen", "FlashAttention-3, packed"),
     _make_hub(
-        "hub_flash_attn_3", "FlashAttention-3 from the Hugging Face Hub", HUB, hub_installed(HUB), refuse=refuse_hub
+        "hub_flash_attn_3",
+        "FlashAttention-3 from the Hugging Face Hub",
+        HUB,
+        partial(find_repository, HUB),
+        refuse=refuse_hub,
     ),
     _make_hub(
         "hub_vllm_flash_attn_3",
         "vLLM's FlashAttention-3 from the Hugging Face Hub",
         VLLM_HUB,
-        hub_installed(VLLM_HUB),
+        partial(find_repository, VLLM_HUB),
         refuse=refuse_vllm_hub,
         sinks=SinksArgument("s_aux", "bfloat16", has_gradient=False),
     ),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Device, Installed, SinksArgument
 from attncheck.attention.backends._flash_functions import flash_backend
+from attncheck.attention.calls import flash_attn_package
 from attncheck.core.cases import UNBOUNDED, Case
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ REQUIRED_MODULES = {"cutlass": "nvidia-cutlass-dsl", "quack": "quack-kernels", "
 
 def installed() -> Installed:
     """Return the installed flash-attn-4 by its metadata: a search for `flash_attn.cute` would import flash_attn."""
-    from attncheck.attention.calls import flash_attn_package
-
     try:
         version = importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -45,8 +44,6 @@ def installed() -> Installed:
 
 def refuse(case: Case, device: Device, packed: bool) -> str:
     """Return why neither function can run the case on `device`, or ""."""
-    from attncheck.attention.calls import flash_attn_package
-
     if case.alibi or case.dropout:
         return f"{TITLE} takes ALiBi only as a score_mod" if case.alibi else f"{TITLE} has no dropout"
     reason = flash_attn_package.refuse(case, device)

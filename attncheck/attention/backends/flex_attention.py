@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 SHARED_MEMORY_ERRORS = ("out of resource", "NoValidChoicesError", "No valid triton configs", "shared memory")
 
 
-def installed() -> Installed:
-    """Return torch's version, because flex_attention is part of torch."""
-    return Installed()
-
-
 def refuse(case: Case, device: Device) -> str:
     """Return why compiled flex cannot run the case on `device`, or ""."""
     if device.torch < (2, 5):
@@ -161,7 +156,7 @@ BACKEND = Backend(
     name="flex_attention",
     title="torch flex_attention, compiled",
     package="torch",
-    installed=installed,
+    installed=Installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Installed, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, defer
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -42,28 +42,14 @@ def compute_lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | 
     )[:2]
 
 
-def run(inputs: Inputs, deterministic: bool) -> Outputs:
-    """Run the case with CUDNN_ATTENTION pinned."""
-    from attncheck.attention.calls import sdpa
-
-    return sdpa.run(inputs, deterministic, "CUDNN_ATTENTION", native_gqa=True, compute_lse=compute_lse)
-
-
-def script_lines(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import sdpa
-
-    return sdpa.script_lines(case, "CUDNN_ATTENTION", native_gqa=True)
-
-
 BACKEND = Backend(
     name="sdpa_cudnn",
     title="torch SDPA, CUDNN_ATTENTION",
     package="torch",
     installed=Installed,
     refuse=refuse,
-    run=run,
-    script_lines=script_lines,
+    run=defer("sdpa:run", "CUDNN_ATTENTION", native_gqa=True, compute_lse=compute_lse),
+    script_lines=defer("sdpa:script_lines", "CUDNN_ATTENTION", native_gqa=True),
     kernel_pattern=r"cudnn_generated|cudnn.*(fprop|bprop|sdpa|flash)|_scaled_dot_product_cudnn_attention|ScaledDotProductCudnn",
     rounded_bias=True,
     takes_mask=True,

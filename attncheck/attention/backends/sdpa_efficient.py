@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Installed, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, defer
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -38,28 +38,14 @@ def compute_lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | 
     )[:2]
 
 
-def run(inputs: Inputs, deterministic: bool) -> Outputs:
-    """Run the case with EFFICIENT_ATTENTION pinned."""
-    from attncheck.attention.calls import sdpa
-
-    return sdpa.run(inputs, deterministic, "EFFICIENT_ATTENTION", native_gqa=False, compute_lse=compute_lse)
-
-
-def script_lines(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import sdpa
-
-    return sdpa.script_lines(case, "EFFICIENT_ATTENTION", native_gqa=False)
-
-
 BACKEND = Backend(
     name="sdpa_efficient",
     title="torch SDPA, EFFICIENT_ATTENTION",
     package="torch",
     installed=Installed,
     refuse=refuse,
-    run=run,
-    script_lines=script_lines,
+    run=defer("sdpa:run", "EFFICIENT_ATTENTION", native_gqa=False, compute_lse=compute_lse),
+    script_lines=defer("sdpa:script_lines", "EFFICIENT_ATTENTION", native_gqa=False),
     kernel_pattern=r"fmha_cutlass|_scaled_dot_product_efficient_attention|ScaledDotProductEfficientAttention",
     rounded_bias=True,
     takes_mask=True,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Installed, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, defer
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -74,28 +74,14 @@ def compute_lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | 
     return out[..., :size], lse
 
 
-def run(inputs: Inputs, deterministic: bool) -> Outputs:
-    """Run the case with FLASH_ATTENTION pinned."""
-    from attncheck.attention.calls import sdpa
-
-    return sdpa.run(inputs, deterministic, "FLASH_ATTENTION", native_gqa=True, compute_lse=compute_lse)
-
-
-def script_lines(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import sdpa
-
-    return sdpa.script_lines(case, "FLASH_ATTENTION", native_gqa=True)
-
-
 BACKEND = Backend(
     name="sdpa_flash",
     title="torch SDPA, FLASH_ATTENTION",
     package="torch",
     installed=Installed,
     refuse=refuse,
-    run=run,
-    script_lines=script_lines,
+    run=defer("sdpa:run", "FLASH_ATTENTION", native_gqa=True, compute_lse=compute_lse),
+    script_lines=defer("sdpa:script_lines", "FLASH_ATTENTION", native_gqa=True),
     kernel_pattern=r"pytorch_flash::|_scaled_dot_product_flash_attention|ScaledDotProductFlashAttention",
     roundings=roundings,
     rounded_bias=True,

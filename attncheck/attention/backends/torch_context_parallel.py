@@ -8,15 +8,10 @@ ranks. Source: torch 2.13, torch/distributed/tensor/experimental/_context_parall
 _load_balancer.py (`_create_default_load_balancer`).
 """
 
-from typing import TYPE_CHECKING
-
-from attncheck.attention.backend import Backend, Device, Installed, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, defer
 from attncheck.attention.backends import ring_flash_attn, sdpa_flash
 from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding, explain_indivisible
-
-if TYPE_CHECKING:
-    from attncheck.attention.inputs import Inputs
 
 
 def refuse_ring(case: Case, device: Device) -> str:
@@ -58,13 +53,6 @@ def refuse(case: Case, device: Device) -> str:
     return refuse_ring(case, device) or sdpa_flash.refuse(case, device)
 
 
-def run(inputs: "Inputs", deterministic: bool) -> Outputs:
-    """Run this rank's shard."""
-    from attncheck.attention.calls import torch_context_parallel
-
-    return torch_context_parallel.run_context_parallel(inputs, deterministic)
-
-
 SHARDING: Sharding = "zigzag"
 BACKEND = Backend(
     name="torch_context_parallel",
@@ -72,7 +60,7 @@ BACKEND = Backend(
     package="torch",
     installed=Installed,
     refuse=refuse,
-    run=run,
+    run=defer("torch_context_parallel:run_context_parallel"),
     kernel_pattern=sdpa_flash.BACKEND.kernel_pattern,
     deterministic=sdpa_flash.BACKEND.deterministic,
     deterministic_switch="torch",

@@ -7,22 +7,14 @@ Source: NVIDIA/TransformerEngine at d0067d0d, pytorch/attention/dot_product_atte
 (`attn_forward_func_with_cp`), dot_product_attention.py; tests/pytorch/attention/run_attention_with_cp.py.
 """
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from attncheck.attention.backend import Backend, Device, Installed, Outputs
+from attncheck.attention.backend import Backend, Device, defer
 from attncheck.attention.backends import ring_flash_attn, sdpa_cudnn
 from attncheck.attention.backends.flash_attention_2 import KERNEL_PATTERN
 from attncheck.attention.calls.flash_attn_package import find_distribution
 from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding
-
-if TYPE_CHECKING:
-    from attncheck.attention.inputs import Inputs
-
-
-def installed() -> Installed:
-    """Return the installed version, or why there is none."""
-    return find_distribution("transformer_engine", "transformer-engine")
 
 
 def refuse(case: Case, device: Device) -> str:
@@ -39,21 +31,14 @@ def refuse(case: Case, device: Device) -> str:
     return ring_flash_attn.refuse_single_device(device) or ring_flash_attn.refuse_features(case, SHARDING, packed)
 
 
-def run(inputs: "Inputs", deterministic: bool) -> Outputs:
-    """Run this rank's shard."""
-    from attncheck.attention.calls import transformer_engine
-
-    return transformer_engine.run(inputs, deterministic)
-
-
 SHARDING: Sharding = "zigzag_documents"
 BACKEND = Backend(
     name="transformer_engine_ring",
     title="TransformerEngine, ring (p2p)",
     package="transformer-engine",
-    installed=installed,
+    installed=partial(find_distribution, "transformer_engine", "transformer-engine"),
     refuse=refuse,
-    run=run,
+    run=defer("transformer_engine:run"),
     kernel_pattern=f"{KERNEL_PATTERN}|{sdpa_cudnn.BACKEND.kernel_pattern}",
     deterministic="torch.use_deterministic_algorithms(True)",
     deterministic_switch="torch",

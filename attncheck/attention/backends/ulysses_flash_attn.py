@@ -5,16 +5,12 @@ Packed rows go to `flash_attn_varlen_func` with the cu_seqlens of the whole row,
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Outputs
+from attncheck.attention.backend import Backend, Device, defer
 from attncheck.attention.backends import flash_attention_2
 from attncheck.attention.backends.ulysses_sdpa import SHARDING, refuse_ulysses
 from attncheck.attention.calls.ulysses_heads import local_case
 from attncheck.core.cases import Case
-
-if TYPE_CHECKING:
-    from attncheck.attention.inputs import Inputs
 
 EMULATED_CAPABILITY = (9, 0)  # the emulated kernels accept the same arguments as the real ones on this GPU
 
@@ -30,20 +26,13 @@ def roundings(case: Case, device: Device) -> tuple[float, float]:
     return 0.0, float(case.context_parallel_size > case.num_kv_heads)
 
 
-def run(inputs: "Inputs", deterministic: bool) -> Outputs:
-    """Run this rank's shard."""
-    from attncheck.attention.calls import ulysses
-
-    return ulysses.run_flash_attn(inputs, deterministic)
-
-
 BACKEND = Backend(
     name="ulysses_flash_attn",
     title="Ulysses around flash-attn 2",
     package="flash-attn",
     installed=flash_attention_2.installed,
     refuse=refuse,
-    run=run,
+    run=defer("ulysses:run_flash_attn"),
     kernel_pattern=flash_attention_2.KERNEL_PATTERN,
     roundings=roundings,
     indexes_by_cu_seqlens=True,

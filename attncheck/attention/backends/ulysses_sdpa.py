@@ -10,16 +10,11 @@ Source: arXiv 2309.14509; verl 0.9.1, verl/utils/ulysses.py and verl/models/tran
 (`_ulysses_flash_attention_forward`, `apply_monkey_patch`); DeepSpeed 0.19.8, deepspeed/sequence/layer.py.
 """
 
-from typing import TYPE_CHECKING
-
-from attncheck.attention.backend import Backend, Device, Installed, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, defer
 from attncheck.attention.backends import ring_flash_attn, sdpa_efficient, sdpa_flash
 from attncheck.attention.calls.ulysses_heads import local_case, sdpa_backend
 from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding, explain_indivisible
-
-if TYPE_CHECKING:
-    from attncheck.attention.inputs import Inputs
 
 
 def refuse_ulysses(case: Case, device: Device) -> str:
@@ -68,13 +63,6 @@ def roundings(case: Case, device: Device) -> tuple[float, float]:
     return dq, dkv + (case.context_parallel_size > case.num_kv_heads)
 
 
-def run(inputs: "Inputs", deterministic: bool) -> Outputs:
-    """Run this rank's shard."""
-    from attncheck.attention.calls import ulysses
-
-    return ulysses.run_sdpa(inputs, deterministic)
-
-
 SHARDING: Sharding = "contiguous"
 BACKEND = Backend(
     name="ulysses_sdpa",
@@ -82,7 +70,7 @@ BACKEND = Backend(
     package="torch",
     installed=Installed,
     refuse=refuse,
-    run=run,
+    run=defer("ulysses:run_sdpa"),
     kernel_pattern=f"{sdpa_flash.BACKEND.kernel_pattern}|{sdpa_efficient.BACKEND.kernel_pattern}",
     roundings=roundings,
     deterministic=sdpa_flash.BACKEND.deterministic,

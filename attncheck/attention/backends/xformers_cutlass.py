@@ -6,20 +6,18 @@ supports all three dtypes, a head_dim that is a multiple of 8 (4 for float32), a
 sm_90.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Installed, Outputs
+from attncheck.attention.backend import Backend, Device, Outputs, defer
+from attncheck.attention.calls.flash_attn_package import find_distribution
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
 
-def installed() -> Installed:
-    """Return the installed xformers."""
-    from attncheck.attention.calls import flash_attn_package
-
-    return flash_attn_package.find_distribution("xformers", "xformers")
+installed = partial(find_distribution, "xformers", "xformers")
 
 
 def refuse(case: Case, device: Device) -> str:
@@ -56,13 +54,6 @@ def run(inputs: "Inputs", deterministic: bool) -> Outputs:
     return xformers.run(inputs, deterministic, (cutlass.FwOp, cutlass.BwOp), rows_as_documents=rows_as_documents)
 
 
-def script_lines(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import xformers
-
-    return xformers.script_lines(case, "cutlass")
-
-
 BACKEND = Backend(
     name="xformers_cutlass",
     title="xformers, CUTLASS operator",
@@ -70,7 +61,7 @@ BACKEND = Backend(
     installed=installed,
     refuse=refuse,
     run=run,
-    script_lines=script_lines,
+    script_lines=defer("xformers:script_lines", "cutlass"),
     kernel_pattern=r"fmha_cutlass|_efficient_attention_(forward|backward)",
     rounded_bias=True,
     deterministic="torch.use_deterministic_algorithms(True)",

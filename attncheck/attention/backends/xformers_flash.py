@@ -8,8 +8,9 @@ alignment of unequal lengths.
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Outputs
+from attncheck.attention.backend import Backend, Device, Outputs, defer
 from attncheck.attention.backends.xformers_cutlass import installed
+from attncheck.attention.calls import flash_attn_package
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the operator cannot run the case on `device`, or ""."""
-    from attncheck.attention.calls import flash_attn_package, xformers
+    from attncheck.attention.calls import xformers
 
     reason = flash_attn_package.refuse(case, device)
     if reason:
@@ -41,13 +42,6 @@ def run(inputs: "Inputs", deterministic: bool) -> Outputs:
     return xformers.run(inputs, deterministic, (flash.FwOp, flash.BwOp))
 
 
-def script_lines(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it, without a mask if an argument can express it."""
-    from attncheck.attention.calls import xformers
-
-    return xformers.script_lines(case, "flash")
-
-
 BACKEND = Backend(
     name="xformers_flash",
     title="xformers, FlashAttention-2 operator",
@@ -55,7 +49,7 @@ BACKEND = Backend(
     installed=installed,
     refuse=refuse,
     run=run,
-    script_lines=script_lines,
+    script_lines=defer("xformers:script_lines", "flash"),
     kernel_pattern=r"(pytorch_|\b)flash::flash_(fwd|bwd)_|xformers_flash|aten::_flash_attention_(forward|backward)",
     deterministic="nothing: its backward is called with deterministic=False",
     deterministic_switch="torch",

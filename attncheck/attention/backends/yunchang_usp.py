@@ -9,22 +9,14 @@ Source: arXiv 2405.07719; yunchang 0.6.4, hybrid/attn_layer.py (`LongContextAtte
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
 
-from attncheck.attention.backend import Backend, Device, Installed, Outputs
+from attncheck.attention.backend import Backend, Device, defer
 from attncheck.attention.backends import ring_flash_attn
 from attncheck.attention.backends.flash_attention_2 import DETERMINISTIC, KERNEL_PATTERN
 from attncheck.attention.calls.flash_attn_package import find_distribution
 from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding
-
-if TYPE_CHECKING:
-    from attncheck.attention.inputs import Inputs
-
-
-def installed() -> Installed:
-    """Return the installed version, or why there is none."""
-    return find_distribution("yunchang", "yunchang")
 
 
 def refuse(case: Case, device: Device) -> str:
@@ -39,21 +31,14 @@ def refuse(case: Case, device: Device) -> str:
     )
 
 
-def run(inputs: "Inputs", deterministic: bool) -> Outputs:
-    """Run this rank's shard."""
-    from attncheck.attention.calls import yunchang
-
-    return yunchang.run(inputs, deterministic)
-
-
 SHARDING: Sharding = "usp"
 BACKEND = Backend(
     name="yunchang_usp",
     title="yunchang, USP",
     package="yunchang",
-    installed=installed,
+    installed=partial(find_distribution, "yunchang", "yunchang"),
     refuse=refuse,
-    run=run,
+    run=defer("yunchang:run"),
     kernel_pattern=KERNEL_PATTERN,
     deterministic=DETERMINISTIC,
     deterministic_switch="argument",

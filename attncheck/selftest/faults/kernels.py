@@ -9,7 +9,7 @@ BACKEND_TEMPLATE = """
 from attncheck.attention.backends import sdpa_flash, sdpa_math
 
 def right(inputs, deterministic):
-    return {base}.run(inputs, deterministic)
+    return {base}.BACKEND.run(inputs, deterministic)
 
 SETTINGS |= {settings}
 
@@ -78,7 +78,7 @@ FAULTS = (
     make_parity_fault("dv", "ATN601", "dv five per cent too large", "dropout's factor not removed",
           scaled_gradient_body("dv"), "dv"),
     make_parity_fault("impostor", "ATN603", "a backend that silently runs another's kernel",
-          "a silent fallback", "return sdpa_flash.run(inputs, deterministic)"),
+          "a silent fallback", "return sdpa_flash.BACKEND.run(inputs, deterministic)"),
     make_parity_fault("raises", "ATN604", "a kernel that raises", "an unsupported architecture",
           "raise ValueError('no luck')", "no luck"),
     make_parity_fault("dies", "ATN604", "a kernel that crashes its process", "an illegal memory access",
