@@ -11,12 +11,9 @@ What to do: change the settings as the finding says.
 Source: named in each finding, file and line of the framework's release.
 """
 
+from functools import partial
+
 from attncheck.doctor.fixes.launch import setting_problems
-from attncheck.doctor.rules import Problems, Rule, Snapshot
+from attncheck.doctor.rules import Rule
 
-
-def check(snapshot: Snapshot) -> Problems:
-    yield from setting_problems(snapshot, "refuses")
-
-
-RULE = Rule("ATN441", "error", check, needs=frozenset({"job"}))
+RULE = Rule("ATN441", "error", partial(setting_problems, consequence="refuses"), needs=frozenset({"job"}))

@@ -10,12 +10,9 @@ What to do: set the value that really runs, or change the setting that makes the
 Source: named in each finding, file and line of the framework's release.
 """
 
+from functools import partial
+
 from attncheck.doctor.fixes.launch import setting_problems
-from attncheck.doctor.rules import Problems, Rule, Snapshot
+from attncheck.doctor.rules import Rule
 
-
-def check(snapshot: Snapshot) -> Problems:
-    yield from setting_problems(snapshot, "replaces")
-
-
-RULE = Rule("ATN442", "warning", check, needs=frozenset({"job"}))
+RULE = Rule("ATN442", "warning", partial(setting_problems, consequence="replaces"), needs=frozenset({"job"}))

@@ -11,12 +11,9 @@ What to do: remove the setting, or use the one that works.
 Source: named in each finding, file and line of the framework's release.
 """
 
+from functools import partial
+
 from attncheck.doctor.fixes.launch import setting_problems
-from attncheck.doctor.rules import Problems, Rule, Snapshot
+from attncheck.doctor.rules import Rule
 
-
-def check(snapshot: Snapshot) -> Problems:
-    yield from setting_problems(snapshot, "ignores")
-
-
-RULE = Rule("ATN443", "warning", check, needs=frozenset({"job"}))
+RULE = Rule("ATN443", "warning", partial(setting_problems, consequence="ignores"), needs=frozenset({"job"}))

@@ -9,12 +9,9 @@ What to do: make the batch of a step smaller, or the batch of a rollout larger.
 Source: named in each finding, file and line of the framework's release.
 """
 
+from functools import partial
+
 from attncheck.doctor.fixes.launch import setting_problems
-from attncheck.doctor.rules import Problems, Rule, Snapshot
+from attncheck.doctor.rules import Rule
 
-
-def check(snapshot: Snapshot) -> Problems:
-    yield from setting_problems(snapshot, "no_step")
-
-
-RULE = Rule("ATN445", "error", check, needs=frozenset({"job"}))
+RULE = Rule("ATN445", "error", partial(setting_problems, consequence="no_step"), needs=frozenset({"job"}))
