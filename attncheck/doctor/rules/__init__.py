@@ -23,6 +23,7 @@ from attncheck.core.job import Job
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.needs import Need
+from attncheck.doctor.queries import requested_model, require_job
 
 __all__ = [
     "Absent",
@@ -39,12 +40,39 @@ __all__ = [
     "Snapshot",
     "Unreadable",
     "Version",
+    "about_job",
+    "about_model",
     "need",
+    "only_if",
     "value_or",
 ]
 
 Problems = Iterator[Problem]  # the return type of a check
 Check = Callable[[Snapshot], Iterable[Problem]]
+
+
+def only_if(condition: Callable[..., bool], *subjects: str) -> Callable[[Check], Check]:
+    """Decorate a check that finds nothing unless `condition(snapshot, *subjects)` is true."""
+
+    def decorate(check: Check) -> Check:
+        return lambda snapshot: check(snapshot) if condition(snapshot, *subjects) else ()
+
+    return decorate
+
+
+def about_model(check: Callable[[Snapshot, Model], Iterable[Problem]]) -> Check:
+    """Decorate a check that gets the requested model as well, and finds nothing without one."""
+
+    def check_model(snapshot: Snapshot) -> Iterable[Problem]:
+        model = requested_model(snapshot)
+        return check(snapshot, model) if model is not None else ()
+
+    return check_model
+
+
+def about_job(check: Callable[[Snapshot, Job], Iterable[Problem]]) -> Check:
+    """Decorate a check that gets the launch's job as well."""
+    return lambda snapshot: check(snapshot, require_job(snapshot))
 
 
 @dataclass(frozen=True)

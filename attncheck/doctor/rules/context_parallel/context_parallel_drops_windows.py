@@ -13,17 +13,17 @@ Source: accelerate 1.10.0 to 1.15.0, big_modeling.py (`_attach_context_parallel_
 
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.models import ACCELERATE_CONTEXT_PARALLEL
-from attncheck.doctor.queries.models import is_at_least, is_older, requested_model
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.queries.models import is_at_least, is_older
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model, need
 
 WINDOWED_LAYERS = frozenset({"sliding_attention", "chunked_attention"})
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
     dropped_since, refuses_since = ACCELERATE_CONTEXT_PARALLEL
     version = snapshot.version("accelerate")
-    if model is None or not is_at_least(version, dropped_since) or not is_older(version, refuses_since):
+    if not is_at_least(version, dropped_since) or not is_older(version, refuses_since):
         return
     windowed_layers = sum(kind in WINDOWED_LAYERS for kind in model.layer_types)
     if not windowed_layers:

@@ -14,13 +14,13 @@ Source: transformers 5.14.1 (models/deepseek_v3/modeling_deepseek_v3.py, `F.pad(
 
 from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.knowledge.models import V_PADDED_OUTSIDE_THE_MODEL
-from attncheck.doctor.queries.models import is_at_least, requested_model
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.queries.models import is_at_least
+from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, about_model, need
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not snapshot.has("ring-flash-attn"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not snapshot.has("ring-flash-attn"):
         return
     if not isinstance(model.head_dim, Known) or not isinstance(model.v_head_dim, Known):
         return

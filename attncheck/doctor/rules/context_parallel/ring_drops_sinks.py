@@ -12,13 +12,12 @@ models/gpt_oss/modeling_gpt_oss.py (`s_aux=self.sinks`).
 """
 
 from attncheck.doctor.fixes.model import disable_ring_attention
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not model.sinks or not snapshot.has("ring-flash-attn"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.sinks or not snapshot.has("ring-flash-attn"):
         return
     yield Problem(
         message=f"ring attention drops the attention sinks of {model.model_type}",

@@ -11,13 +11,13 @@ Source: ring_flash_attn 0.1.8, llama3_flash_attn_varlen.py; openrlhf 0.11.2, cli
 """
 
 from attncheck.core.arithmetic import divisors
-from attncheck.doctor.queries.models import is_ring_ruled_out, requested_model
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries.models import is_ring_ruled_out
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not snapshot.has("ring-flash-attn"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not snapshot.has("ring-flash-attn"):
         return
     if not isinstance(model.num_heads, Known) or not isinstance(model.num_kv_heads, Known):
         return

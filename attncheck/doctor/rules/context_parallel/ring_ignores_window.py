@@ -13,13 +13,13 @@ transformers 4.56.0, modeling_flash_attention_utils.py (`sliding_window - 1`), h
 """
 
 from attncheck.doctor.fixes.model import disable_ring_attention
-from attncheck.doctor.queries.models import is_ring_ruled_out, requested_model
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, value_or
+from attncheck.doctor.queries.models import is_ring_ruled_out
+from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, about_model, value_or
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not isinstance(model.sliding_window, Known) or not snapshot.has("ring-flash-attn"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not isinstance(model.sliding_window, Known) or not snapshot.has("ring-flash-attn"):
         return
     max_length = value_or(model.max_position_embeddings, 0)
     if is_ring_ruled_out(model) or 0 < max_length <= model.sliding_window.value:

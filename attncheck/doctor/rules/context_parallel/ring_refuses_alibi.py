@@ -11,13 +11,13 @@ Source: ring_flash_attn 0.1.8, llama3_flash_attn_varlen.py and ring_flash_attn.p
 """
 
 from attncheck.doctor.fixes.model import disable_ring_attention
-from attncheck.doctor.queries.models import refuses_implementation, requested_model
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries.models import refuses_implementation
+from attncheck.doctor.rules import Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not model.alibi or not snapshot.has("ring-flash-attn"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.alibi or not snapshot.has("ring-flash-attn"):
         return
     if refuses_implementation(model, "flash_attention_2"):
         return

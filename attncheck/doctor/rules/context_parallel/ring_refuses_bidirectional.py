@@ -14,13 +14,13 @@ Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py (`assert causal`); transfo
 """
 
 from attncheck.doctor.fixes.model import disable_ring_attention
-from attncheck.doctor.queries.models import is_ring_ruled_out, refuses_implementation, requested_model
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries.models import is_ring_ruled_out, refuses_implementation
+from attncheck.doctor.rules import Fix, Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not snapshot.has("ring-flash-attn") or (model.causal and not model.towers):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not snapshot.has("ring-flash-attn") or (model.causal and not model.towers):
         return
     if not model.causal and not refuses_implementation(model, "flash_attention_2"):
         yield Problem(

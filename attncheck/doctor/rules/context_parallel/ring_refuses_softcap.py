@@ -10,13 +10,12 @@ Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py.
 """
 
 from attncheck.doctor.fixes.model import disable_ring_attention
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not isinstance(model.softcap, Known) or not snapshot.has("ring-flash-attn"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not isinstance(model.softcap, Known) or not snapshot.has("ring-flash-attn"):
         return
     yield Problem(
         message=f"ring attention refuses the softcap of {model.model_type}",

@@ -13,13 +13,12 @@ Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py (it replaces the attention
 
 from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not snapshot.has("ring-flash-attn"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not snapshot.has("ring-flash-attn"):
         return
     recurrent = [kind for kind in model.layer_types if kind in RECURRENT_LAYERS]
     if recurrent:

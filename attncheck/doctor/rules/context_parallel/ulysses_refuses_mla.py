@@ -12,13 +12,13 @@ integrations/flash_attention.py.
 """
 
 from attncheck.doctor.knowledge.models import V_PADDED_OUTSIDE_THE_MODEL
-from attncheck.doctor.queries.models import is_at_least, requested_model
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries.models import is_at_least
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not snapshot.has("deepspeed"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not snapshot.has("deepspeed"):
         return
     if not isinstance(model.head_dim, Known) or not isinstance(model.v_head_dim, Known):
         return

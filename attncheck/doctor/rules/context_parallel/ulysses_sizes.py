@@ -12,13 +12,12 @@ Source: verl 0.9.1, models/transformers/monkey_patch.py; deepspeed 0.19.8, runti
 """
 
 from attncheck.doctor.knowledge.frameworks import ULYSSES_FRAMEWORKS
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not snapshot.has(*ULYSSES_FRAMEWORKS, "deepspeed", "yunchang"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not snapshot.has(*ULYSSES_FRAMEWORKS, "deepspeed", "yunchang"):
         return
     if not isinstance(model.num_heads, Known) or not isinstance(model.num_kv_heads, Known):
         return

@@ -14,14 +14,14 @@ Source: openrlhf 0.11.2 `utils/deepspeed/deepspeed.py`, `setup_distributed`; tra
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need, only_if
 
 FIRST_WITHOUT_GLOBAL = Version("4.54.0")
 
 
+@only_if(Snapshot.has, "openrlhf")
+@only_if(Snapshot.has, "transformers")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("openrlhf") or not snapshot.has("transformers"):
-        return
     has_workspace = "CUBLAS_WORKSPACE_CONFIG" in snapshot.environ
     if not has_workspace or snapshot.sets("FLASH_ATTENTION_DETERMINISTIC"):
         return

@@ -31,12 +31,11 @@ from attncheck.doctor.queries import (
     parse_missing_symbol,
     require_torch,
 )
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, only_if
 
 
+@only_if(may_import, "flash-attn")
 def check(snapshot: Snapshot) -> Problems:
-    if not may_import(snapshot, "flash-attn"):
-        return
     fault = diagnose_flash_attn(snapshot)
     if fault in (None, "other") and snapshot.has("flash-attn"):
         need_torch(snapshot)

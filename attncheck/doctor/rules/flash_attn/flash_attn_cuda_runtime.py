@@ -27,12 +27,11 @@ from attncheck.doctor.queries import (
     require_torch,
     unresolved_torch_libraries,
 )
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, only_if
 
 
+@only_if(may_import, "flash-attn")
 def check(snapshot: Snapshot) -> Problems:
-    if not may_import(snapshot, "flash-attn"):
-        return
     if diagnose_flash_attn(snapshot) != "cuda-runtime":
         return
     torch = need_torch(snapshot)

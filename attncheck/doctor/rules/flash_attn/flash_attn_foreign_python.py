@@ -20,12 +20,11 @@ from attncheck.doctor.queries import (
     may_import,
     need_torch,
 )
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need, only_if
 
 
+@only_if(may_import, "flash-attn")
 def check(snapshot: Snapshot) -> Problems:
-    if not may_import(snapshot, "flash-attn"):
-        return
     binary = flash_attn_extension(snapshot)
     if diagnose_flash_attn(snapshot) != "foreign-python" or binary is None:
         return

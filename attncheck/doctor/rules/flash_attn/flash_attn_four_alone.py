@@ -14,12 +14,12 @@ Source: flash_attn_4 4.0.0b36 wheel (RECORD); verl 0.9.1, `utils/model.py` and `
 
 from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
 from attncheck.doctor.queries import may_import, need_torch
-from attncheck.doctor.rules import MissingFact, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import MissingFact, Problem, Problems, Rule, Snapshot, need, only_if
 
 
+@only_if(Snapshot.has, "flash-attn-4")
+@only_if(Snapshot.has, "verl")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("flash-attn-4") or not snapshot.has("verl"):
-        return
     if snapshot.has("flash-attn"):
         return
     if any(snapshot.has(name) and may_import(snapshot, name) for name in ("openrlhf", "ring-flash-attn")):

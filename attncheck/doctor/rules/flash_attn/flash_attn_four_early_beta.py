@@ -15,15 +15,14 @@ Source: Dao-AILab/flash-attention PR#2553, #2234; NVIDIA/TransformerEngine#3216.
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import FLASH_ATTN_4_VERSION
 from attncheck.doctor.queries import gpus, may_import
-from attncheck.doctor.rules import Absent, Known, Problem, Problems, Rule, Snapshot, Version, need
+from attncheck.doctor.rules import Absent, Known, Problem, Problems, Rule, Snapshot, Version, need, only_if
 
 LAST_WRONG_ON_SM_120 = Version("4.0.0b12")
 LAST_WRONG_HEAD_SIZE_256 = Version("4.0.0b11")
 
 
+@only_if(may_import, "flash-attn-4")
 def check(snapshot: Snapshot) -> Problems:
-    if not may_import(snapshot, "flash-attn-4"):
-        return
     if isinstance(fact := snapshot.version("flash-attn-4"), Absent):
         return
     version = need(fact, "flash-attn-4's version")

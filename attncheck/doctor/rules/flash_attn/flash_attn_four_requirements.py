@@ -23,14 +23,12 @@ from attncheck.doctor.queries import (
     require_torch,
     requirements,
 )
-from attncheck.doctor.rules import Absent, Distribution, Known, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import Absent, Distribution, Known, Problem, Problems, Rule, Snapshot, need, only_if
 
 
+@only_if(may_import, "flash-attn-4")
+@only_if(Snapshot.has, "flash-attn-4")
 def check(snapshot: Snapshot) -> Problems:
-    if not may_import(snapshot, "flash-attn-4"):
-        return
-    if not snapshot.has("flash-attn-4"):
-        return
     flash_attn_4 = need(snapshot.package("flash-attn-4"), "flash-attn-4")
     failure = find_failed_import(snapshot, "flash_attn.cute")
     unmet = list(_unmet_requirements(snapshot, flash_attn_4))

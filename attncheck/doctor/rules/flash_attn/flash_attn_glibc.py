@@ -24,12 +24,11 @@ from attncheck.doctor.queries import (
     need_torch,
     parse_required_glibc,
 )
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, only_if
 
 
+@only_if(may_import, "flash-attn")
 def check(snapshot: Snapshot) -> Problems:
-    if not may_import(snapshot, "flash-attn"):
-        return
     if diagnose_flash_attn(snapshot) != "glibc":
         return
     need_torch(snapshot)  # no wheel can be chosen without torch

@@ -25,16 +25,14 @@ from attncheck.doctor.queries import (
     require_torch,
     unexplained_flash_attn_failures,
 )
-from attncheck.doctor.rules import Fix, ImportOutcome, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import Fix, ImportOutcome, Problem, Problems, Rule, Snapshot, need, only_if
 
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 
 
+@only_if(may_import, "flash-attn")
+@only_if(Snapshot.has, "flash-attn")
 def check(snapshot: Snapshot) -> Problems:
-    if not may_import(snapshot, "flash-attn"):
-        return
-    if not snapshot.has("flash-attn"):
-        return
     require_torch(snapshot)
     failures = unexplained_flash_attn_failures(snapshot)
     if failures and is_shadowed(snapshot, "flash_attn"):

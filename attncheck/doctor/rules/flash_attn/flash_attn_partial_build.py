@@ -18,14 +18,13 @@ from collections.abc import Iterator
 
 from attncheck.doctor.fixes.flash_attn import avoid_flash_attn, flash_attn_fixes
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, need, value_or
+from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, need, only_if, value_or
 
 PREFIX = "FLASHATTENTION_DISABLE_"
 
 
+@only_if(may_import, "flash-attn")
 def check(snapshot: Snapshot) -> Problems:
-    if not may_import(snapshot, "flash-attn"):
-        return
     build = snapshot.build("flash-attn")
     if not isinstance(build, Known) or not snapshot.has("flash-attn"):
         return

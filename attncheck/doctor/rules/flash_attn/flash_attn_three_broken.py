@@ -28,14 +28,12 @@ from attncheck.doctor.queries import (
     require_torch,
     torch_cuda_major,
 )
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need, only_if
 
 
+@only_if(may_import, "flash-attn-3")
+@only_if(Snapshot.has, "flash-attn-3")
 def check(snapshot: Snapshot) -> Problems:
-    if not may_import(snapshot, "flash-attn-3"):
-        return
-    if not snapshot.has("flash-attn-3"):
-        return
     failure = find_failed_import(snapshot, "flash_attn_interface")
     defect = _first_binary_defect(snapshot)
     if failure is None and (not defect or not knows_torch_symbols(snapshot)):

@@ -16,14 +16,13 @@ from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_build import MINIMUM_FOR_TRANSFORMERS
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need, only_if
 
 
+@only_if(may_import, "flash-attn")
+@only_if(Snapshot.has, "flash-attn")
+@only_if(Snapshot.has, "transformers")
 def check(snapshot: Snapshot) -> Problems:
-    if not may_import(snapshot, "flash-attn"):
-        return
-    if not snapshot.has("flash-attn") or not snapshot.has("transformers"):
-        return
     flash_version = need(snapshot.version("flash-attn"), "flash-attn's version")
     transformers_version = need(snapshot.version("transformers"), "transformers' version")
     minimum = transformers.entry_for_version(MINIMUM_FOR_TRANSFORMERS, transformers_version)

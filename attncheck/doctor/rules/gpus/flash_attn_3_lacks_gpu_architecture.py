@@ -15,14 +15,13 @@ Source: flash-attention hopper/setup.py (targets sm_80 and sm_90a); CUDA C++ Pro
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import has_code_for
 from attncheck.doctor.queries import gpus, may_import
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, only_if
 
 DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")
 
 
+@only_if(may_import, "flash-attn-3")
 def check(snapshot: Snapshot) -> Problems:
-    if not may_import(snapshot, "flash-attn-3"):
-        return
     extensions = [binary for binary in snapshot.binaries if binary.distribution in DISTRIBUTIONS]
     targets = tuple(sorted({target for binary in extensions for target in binary.sass + binary.ptx}))
     if not targets:

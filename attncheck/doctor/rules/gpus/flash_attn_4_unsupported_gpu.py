@@ -14,12 +14,11 @@ Source: flash_attn_4 4.0.0b36 flash_attn/cute/interface.py lines 845 (forward) a
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import FLASH_ATTN_4_BACKWARD, FLASH_ATTN_4_FORWARD, FLASH_ATTN_4_VERSION
 from attncheck.doctor.queries import gpus, may_import
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, only_if
 
 
+@only_if(may_import, "flash-attn-4")
 def check(snapshot: Snapshot) -> Problems:
-    if not may_import(snapshot, "flash-attn-4"):
-        return
     package = snapshot.package("flash-attn-4")
     if not isinstance(package, Known):
         return

@@ -16,14 +16,13 @@ Source: flash-attn 2.8.3 setup.py (`cuda_archs`, `cc_flag`); Dao-AILab/flash-att
 from attncheck.doctor.fixes import flash_attn_fixes, install
 from attncheck.doctor.knowledge.gpus import FLASH_ATTN_MIN_CAPABILITY, flash_attn_2_target, has_code_for
 from attncheck.doctor.queries import gpus, may_import
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, only_if
 
 MODULE = "flash_attn_2_cuda"
 
 
+@only_if(may_import, "flash-attn")
 def check(snapshot: Snapshot) -> Problems:
-    if not may_import(snapshot, "flash-attn"):
-        return
     extension = snapshot.binary(MODULE)
     if not isinstance(extension, Known) or not (extension.value.sass or extension.value.ptx):
         return

@@ -15,14 +15,13 @@ cocktailpeanut/fluxgym#283.
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import FIRST_DRIVER_WITH_PEER_ACCESS, GPUS_WITHOUT_PEER_ACCESS
 from attncheck.doctor.queries import gpus
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, only_if
 
 VARIABLES = ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")
 
 
+@only_if(Snapshot.has, "accelerate")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("accelerate"):
-        return
     devices = gpus.all_gpus(snapshot)  # accelerate counts nvidia-smi's GPUs and ignores CUDA_VISIBLE_DEVICES
     cards = [gpu for gpu in devices if any(name in gpu.name for name in GPUS_WITHOUT_PEER_ACCESS)]
     driver = gpus.driver_version(snapshot)

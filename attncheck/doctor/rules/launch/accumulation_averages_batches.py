@@ -21,8 +21,8 @@ from dataclasses import replace
 
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
-from attncheck.doctor.queries import describe_job, is_older, locate_settings, require_job
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.queries import describe_job, is_older, locate_settings
+from attncheck.doctor.rules import Fix, Job, Problem, Problems, Rule, Snapshot, about_job, need
 
 COUNTS_TOKENS = "4.46.0"
 PLAIN_FORWARD = (
@@ -32,8 +32,8 @@ PLAIN_FORWARD = (
 OWN_LOSS = ("grpo", "ppo", "rloo", "online_dpo", "dpo", "kto", "orpo", "rm", "reward", "loop")
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     version = snapshot.version("transformers")
     has_own_loss = job.trainer in OWN_LOSS or job.trainer.endswith("own loss")
     has_equal_rows = job.framework == "trl" and job.plan.packing == "mask_2d"

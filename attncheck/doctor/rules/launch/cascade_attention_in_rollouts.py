@@ -15,8 +15,8 @@ Source: vllm-project/vllm#22103, and PR#36318 of 2026-03-07, which makes it opt-
 
 from collections.abc import Mapping
 
-from attncheck.doctor.queries import describe_job, is_at_least, is_older, require_job
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need, value_or
+from attncheck.doctor.queries import describe_job, is_at_least, is_older
+from attncheck.doctor.rules import Fix, Job, Problem, Problems, Rule, Snapshot, about_job, need, value_or
 
 SINCE, OPT_IN = "0.8.0", "0.18.0"
 SWITCH: Mapping[str, str] = {
@@ -26,8 +26,8 @@ SWITCH: Mapping[str, str] = {
 IN_CODE = "vllm.LLM(..., disable_cascade_attn=True)"
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     version = snapshot.version("vllm")
     if not job.reinforcement or not is_at_least(version, SINCE) or not is_older(version, OPT_IN):
         return

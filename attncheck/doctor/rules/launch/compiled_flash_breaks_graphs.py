@@ -14,14 +14,14 @@ a function with `.item()` has one graph break, and none with the variable (tests
 """
 
 from attncheck.doctor.fixes.install import export_variable
-from attncheck.doctor.queries.launch import describe_job, may_use_flash, require_job
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries.launch import describe_job, may_use_flash
+from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot, about_job
 
 VARIABLE = "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS"
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     if not job.plan.compile or not job.plan.packed or not may_use_flash(snapshot):
         return
     if VARIABLE in snapshot.environ:

@@ -11,14 +11,14 @@ Source: torch 2.13.0 torch/cuda/__init__.py `is_bf16_supported` (`including_emul
 """
 
 from attncheck.doctor.knowledge.gpus import BF16_MIN_CAPABILITY
-from attncheck.doctor.queries import change_settings, describe_job, gpus, locate_settings, require_job
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries import change_settings, describe_job, gpus, locate_settings
+from attncheck.doctor.rules import Job, Known, Problem, Problems, Rule, Snapshot, about_job
 
 OVERFLOW_IN_FLOAT16 = ("gemma2", "gemma3")  # ATN319
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     if job.plan.precision not in ("bf16", "autocast"):
         return
     devices = gpus.visible_gpus(snapshot)

@@ -18,7 +18,7 @@ slime/ray/placement_group.py; openrlhf 0.11.2 cli/train_ppo_ray.py (PACK: over a
 distributed/run.py.
 """
 
-from attncheck.doctor.queries import count_job_gpus, describe_job, gpus, is_at_least, locate_variables, require_job
+from attncheck.doctor.queries import count_job_gpus, describe_job, gpus, is_at_least, locate_variables
 from attncheck.doctor.rules import (
     Absent,
     Fix,
@@ -30,6 +30,7 @@ from attncheck.doctor.rules import (
     Rule,
     Snapshot,
     Version,
+    about_job,
     need,
 )
 
@@ -44,8 +45,8 @@ RAISES = {
 }
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     required = need(job.gpus, "the number of GPUs that the launch needs")
     is_under_ray = job.reinforcement and job.framework in RAY_FRAMEWORKS
     if is_under_ray and job.framework != "verl":

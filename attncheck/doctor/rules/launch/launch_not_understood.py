@@ -10,12 +10,12 @@ What to do: set the values in the script, or lint the command with the values fi
 Source: the launch itself.
 """
 
-from attncheck.doctor.queries.launch import describe_job, require_job
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries.launch import describe_job
+from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot, about_job
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     if job.remarks:
         count = f"{len(job.remarks)} thing{'s' * (len(job.remarks) > 1)}"
         yield Problem(

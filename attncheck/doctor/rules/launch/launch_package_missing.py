@@ -28,16 +28,27 @@ from attncheck.doctor.queries import (
     find_redirect,
     find_requested_kernel,
     locate_settings,
-    require_job,
     torch_cuda_major,
 )
-from attncheck.doctor.rules import Absent, Fix, Job, Known, Problem, Problems, Rule, Snapshot, Unreadable, need
+from attncheck.doctor.rules import (
+    Absent,
+    Fix,
+    Job,
+    Known,
+    Problem,
+    Problems,
+    Rule,
+    Snapshot,
+    Unreadable,
+    about_job,
+    need,
+)
 
 MODULES = {"flash-attn": "flash_attn", "flash-attn-3": "flash_attn_interface", "flash-attn-4": "flash_attn.cute"}
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     for module in job.imports:
         if isinstance(snapshot.package(module), Absent) and not can_import(snapshot, module):
             yield _missing_package_problem(snapshot, job, module.replace("_", "-"), "it is always imported", ())

@@ -19,15 +19,14 @@ from attncheck.doctor.queries import (
     effective_attn_implementation,
     is_older,
     locate_settings,
-    require_job,
 )
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot, about_job, need
 
 MASK_BASED = ("sdpa", "eager", "flex_attention")  # these separate documents with a mask that transformers makes
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     implementation = effective_attn_implementation(job)
     if job.plan.packing not in ("position_ids", "cu_seqlens") or implementation not in MASK_BASED:
         return

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from packaging.requirements import InvalidRequirement
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries import require_job, requirements
-from attncheck.doctor.rules import Job, Known, Problem, Problems, Rule, Snapshot, Unreadable, need
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.rules import Job, Known, Problem, Problems, Rule, Snapshot, Unreadable, about_job, need
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     framework = snapshot.package(job.framework)
     if isinstance(framework, Known) and framework.value.version == job.version and framework.value.requires:
         return  # ATN147

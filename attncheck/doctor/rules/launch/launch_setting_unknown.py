@@ -19,15 +19,15 @@ from dataclasses import replace
 
 from attncheck.core.job import NO_READER, Job, UnknownSetting
 from attncheck.core.lists import group_values
-from attncheck.doctor.queries.launch import describe_job, require_job
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries.launch import describe_job
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, about_job
 
 MIN_TABLE = 3  # this many names of one table become one finding
 MAX_NAMES_SHOWN = 4  # names in a message
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     yield from _dropped_problems(job, [unknown for unknown in job.unknown_settings if unknown.dropped])
     unproven = [unknown for unknown in job.unknown_settings if not unknown.proof and not unknown.dropped]
     if unproven:

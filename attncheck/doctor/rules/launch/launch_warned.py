@@ -10,12 +10,12 @@ What to do: read the warning; it names the settings.
 Source: the program's own files, named in the finding with their lines.
 """
 
-from attncheck.doctor.queries.launch import describe_job, require_job
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries.launch import describe_job
+from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot, about_job
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     if job.warnings:
         count = f"{len(job.warnings)} warning{'s' * (len(job.warnings) > 1)}"
         message = f"{describe_job(job)} logs {count} about these settings"

@@ -11,12 +11,12 @@ Source: none of the frameworks trains on a CPU; each stops when it places its fi
 """
 
 from attncheck.core.snapshot import NOT_ASKED
-from attncheck.doctor.queries.launch import describe_job, require_job
-from attncheck.doctor.rules import Absent, Fix, Problem, Problems, Rule, Snapshot, Unreadable, need
+from attncheck.doctor.queries.launch import describe_job
+from attncheck.doctor.rules import Absent, Fix, Job, Problem, Problems, Rule, Snapshot, Unreadable, about_job, need
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     if not isinstance(snapshot.devices, Absent) and snapshot.visible_devices():
         return
     if isinstance(snapshot.devices, Unreadable) or snapshot.devices == Absent(NOT_ASKED):

@@ -17,16 +17,16 @@ import re
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.doctor.queries.launch import describe_job, locate_settings, require_job
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries.launch import describe_job, locate_settings
+from attncheck.doctor.rules import Fix, Job, Problem, Problems, Rule, Snapshot, about_job
 
 PINNED_FLASH = re.compile(r"kernels-community/[\w-]*flash-attn\d[@:]", re.ASCII)
 SPLITS_NAMES_SINCE = Version("1.13.0")
 LIST_SINCE = Version("0.23.0")
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     implementation = job.plan.attn_implementation
     if job.framework != "trl" or not job.plan.packed or not PINNED_FLASH.match(implementation):
         return

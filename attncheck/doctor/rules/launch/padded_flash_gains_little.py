@@ -19,13 +19,12 @@ from attncheck.doctor.queries import (
     has_vision_tower,
     locate_settings,
     may_use_flash,
-    require_job,
 )
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot, about_job
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     if job.trainer != "sft" or job.plan.packed or job.plan.batch < 2 or not may_use_flash(snapshot):
         return
     if "batch" not in job.locations or has_vision_tower(snapshot):  # a default batch size is not the user's choice

@@ -18,8 +18,8 @@ takes the settings is linted (tests/lint/test_rollouts.py); their effect needs a
 
 from collections.abc import Mapping
 
-from attncheck.doctor.queries import change_settings, describe_job, is_between, require_job, weighs_by_rollout
-from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries import change_settings, describe_job, is_between, weighs_by_rollout
+from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot, about_job
 
 _VERL = {
     "actor_rollout_ref.rollout.calculate_log_probs": "True",
@@ -38,8 +38,8 @@ CORRECTIONS: Mapping[str, tuple[tuple[str, str, Mapping[str, str]], ...]] = {
 }
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     sets = _find_correction(job) if job.reinforcement else None
     if sets is None:
         return

@@ -17,8 +17,8 @@ workers/config/rollout.py; huggingface/trl#6789, #4772. The correction is linted
 from collections.abc import Mapping
 
 from attncheck.core.launch import Setting
-from attncheck.doctor.queries import change_settings, describe_job, is_between, require_job, weighs_by_rollout
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries import change_settings, describe_job, is_between, weighs_by_rollout
+from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot, about_job
 
 WHOLE: Mapping[str, str] = {"top_p": "1.0", "min_p": "0.0"}  # values that keep every token; top_k differs by framework
 NO_TOP_K: Mapping[str, str] = {"trl": "0"}  # other frameworks use -1, as vLLM does
@@ -26,8 +26,8 @@ SCORES_ALIKE = {"nemo-rl": "0.6.0"}  # the trainer also filters by top_p and top
 NOT_ROLLOUTS = ("val_kwargs", "eval", "validation", "distill")
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     since = SCORES_ALIKE.get(job.framework)
     if not job.reinforcement or not weighs_by_rollout(job) or (since and is_between(job.version, since)):
         return

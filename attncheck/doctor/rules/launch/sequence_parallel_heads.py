@@ -13,12 +13,12 @@ verl 0.9.1 models/transformers/monkey_patch.py:343; deepspeed 0.19.6 runtime/seq
 """
 
 from attncheck.core.arithmetic import MAX_COUNT, largest_divisor
-from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need, value_or
+from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings
+from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot, about_job, need, value_or
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     if job.plan.ring_size < 2 or job.scheme not in ("llama3", "ulysses"):
         return
     model = need(snapshot.model, "the model's configuration")

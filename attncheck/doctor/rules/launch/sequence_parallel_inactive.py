@@ -18,13 +18,12 @@ from attncheck.doctor.queries.launch import (
     describe_job,
     effective_attn_implementation,
     locate_settings,
-    require_job,
 )
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot, about_job
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     implementation = effective_attn_implementation(job)
     if job.plan.ring_size < 2 or not job.hooked or implementation in job.hooked:
         return

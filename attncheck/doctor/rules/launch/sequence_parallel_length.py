@@ -11,12 +11,12 @@ Source: torch 2.13.0 distributed/tensor/experimental/_context_parallel (`_HeadTa
 divisible by world_size * 2"); transformers 5.23.0 trainer.py pads to `pad_to_multiple_of` only if it is set.
 """
 
-from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings
+from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot, about_job
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     shards = 2 * job.plan.ring_size
     if job.scheme != "torch" or job.plan.ring_size < 2 or not job.plan.packed or job.plan.max_length % shards == 0:
         return

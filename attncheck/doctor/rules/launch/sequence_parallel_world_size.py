@@ -13,12 +13,12 @@ end in "IndexError: list index out of range" on rank 3; verl 0.9.1 workers/engin
 """
 
 from attncheck.core.arithmetic import largest_divisor
-from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings
+from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot, about_job, need
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     if job.plan.ring_size < 2 and job.tensor_parallel < 2:
         return
     world_size = need(job.world_size, "the number of training processes")

@@ -13,12 +13,12 @@ judged again: the size is a divisor of both.
 
 from math import gcd
 
-from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need, value_or
+from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings
+from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot, about_job, need, value_or
 
 
-def check(snapshot: Snapshot) -> Problems:
-    job = require_job(snapshot)
+@about_job
+def check(snapshot: Snapshot, job: Job) -> Problems:
     size = job.tensor_parallel
     if size < 2:
         return

@@ -11,20 +11,14 @@ Source: transformers 4.42.4 to 5.23.0, models/falcon/modeling_falcon.py (`Falcon
 """
 
 from attncheck.doctor.fixes.model import use_other_attention
-from attncheck.doctor.queries import forces_flash_attention, may_use_flash, refuses_implementation, requested_model
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries import forces_flash_attention, may_use_flash, refuses_implementation
+from attncheck.doctor.rules import Model, Problem, Problems, Rule, Snapshot, about_model, only_if
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use_flash(snapshot):
-        return  # the launch requests a different attention
-    model = requested_model(snapshot)
-    if (
-        model is None
-        or model.model_type != "falcon"
-        or not model.alibi
-        or refuses_implementation(model, "flash_attention_2")
-    ):
+@only_if(may_use_flash)  # the launch requests a different attention
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if model.model_type != "falcon" or not model.alibi or refuses_implementation(model, "flash_attention_2"):
         return
     yield Problem(
         message="falcon with alibi raises on flash attention at its first forward",

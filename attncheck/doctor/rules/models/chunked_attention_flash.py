@@ -13,19 +13,14 @@ attention altogether since 4.51.3.
 """
 
 from attncheck.doctor.fixes.model import use_other_attention
-from attncheck.doctor.queries import forces_flash_attention, may_use_flash, refuses_implementation, requested_model
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries import forces_flash_attention, may_use_flash, refuses_implementation
+from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, about_model, only_if
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use_flash(snapshot):
-        return  # the launch requests a different attention
-    model = requested_model(snapshot)
-    if (
-        model is None
-        or not isinstance(model.attention_chunk_size, Known)
-        or refuses_implementation(model, "flash_attention_2")
-    ):
+@only_if(may_use_flash)  # the launch requests a different attention
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not isinstance(model.attention_chunk_size, Known) or refuses_implementation(model, "flash_attention_2"):
         return
     if "chunked_attention" not in model.layer_types:
         return

@@ -12,13 +12,13 @@ Source: transformers 4.57.3 and 5.23.0, configuration_utils.py (`_attn_implement
 """
 
 from attncheck.doctor.fixes.model import use_other_attention
-from attncheck.doctor.queries.models import requested_model, transformers_answer
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries.models import transformers_answer
+from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not isinstance(model.attn_implementation, Known):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not isinstance(model.attn_implementation, Known):
         return
     requested = model.attn_implementation.value
     if isinstance(snapshot.job, Known) and snapshot.job.value.plan.attn_implementation not in ("", requested):

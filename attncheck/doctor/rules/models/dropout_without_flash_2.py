@@ -11,15 +11,14 @@ What to do: set attention_dropout to 0, so that all backends behave the same, or
 Source: transformers 5.23.0, modeling_utils.py (`_flash_attn_can_dispatch`).
 """
 
-from attncheck.doctor.queries import may_use_flash, refuses_implementation, requested_model
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value_or
+from attncheck.doctor.queries import may_use_flash, refuses_implementation
+from attncheck.doctor.rules import Fix, Model, Problem, Problems, Rule, Snapshot, about_model, only_if, value_or
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use_flash(snapshot):
-        return  # the launch requests a different attention
-    model = requested_model(snapshot)
-    if model is None or snapshot.has("flash-attn") or not snapshot.has("flash-attn-3", "flash-attn-4"):
+@only_if(may_use_flash)  # the launch requests a different attention
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if snapshot.has("flash-attn") or not snapshot.has("flash-attn-3", "flash-attn-4"):
         return
     dropout = value_or(model.attention_dropout, 0.0)
     if dropout > 0 and not refuses_implementation(model, "flash_attention_3"):

@@ -15,16 +15,16 @@ Source: transformers 5.23.0, class flags of bloom, mpt, codegen and others; hugg
 
 import math
 
-from attncheck.doctor.queries.models import is_eager_only, requested_model
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need, value_or
+from attncheck.doctor.queries.models import is_eager_only
+from attncheck.doctor.rules import Fix, Model, Problem, Problems, Rule, Snapshot, about_model, need, value_or
 
 BYTES_PER_SCORE = 6
 BYTES_PER_GIB = 1 << 30
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not is_eager_only(model):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not is_eager_only(model):
         return
     memory_sizes = [value_or(gpu.memory_total_bytes, 0) for gpu in snapshot.visible_devices()]
     smallest_memory = min((size for size in memory_sizes if size), default=0)

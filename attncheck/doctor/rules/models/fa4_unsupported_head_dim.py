@@ -11,15 +11,14 @@ Source: flash_attn_4 4.0.0b36, flash_attn/cute/interface.py (`_validate_head_dim
 """
 
 from attncheck.doctor.fixes.model import use_other_attention
-from attncheck.doctor.queries import may_use, refuses_implementation, requested_model
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
+from attncheck.doctor.queries import may_use, refuses_implementation
+from attncheck.doctor.rules import Model, Problem, Problems, Rule, Snapshot, about_model, only_if, value_or
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use(snapshot, "flash_attention_4"):
-        return  # the launch requests a different attention
-    model = requested_model(snapshot)
-    if model is None or not snapshot.has("flash-attn-4") or refuses_implementation(model, "flash_attention_4"):
+@only_if(may_use, "flash_attention_4")  # the launch requests a different attention
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not snapshot.has("flash-attn-4") or refuses_implementation(model, "flash_attention_4"):
         return
     for device in snapshot.visible_devices():
         major = value_or(device.compute_capability, (0, 0))[0]

@@ -12,16 +12,15 @@ Source: flash-attn's README (2.6: softcapping); huggingface/transformers#32103; 
 
 from attncheck.doctor.fixes import install_packages, use_other_attention
 from attncheck.doctor.knowledge.models import FLASH_SOFTCAP
-from attncheck.doctor.queries import is_older, may_use, requested_model
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.queries import is_older, may_use
+from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, about_model, need, only_if
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use(snapshot, "flash_attention_2"):
-        return  # gemma2 with eager applies its softcap
-    model = requested_model(snapshot)
+@only_if(may_use, "flash_attention_2")  # gemma2 with eager applies its softcap
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
     version = snapshot.version("flash-attn")
-    if model is None or not isinstance(model.softcap, Known) or not is_older(version, FLASH_SOFTCAP):
+    if not isinstance(model.softcap, Known) or not is_older(version, FLASH_SOFTCAP):
         return
     installed = need(version, "the version of flash-attn")
     upgrade = install_packages(snapshot, "flash-attn>=2.6.3", options=("--no-build-isolation",))

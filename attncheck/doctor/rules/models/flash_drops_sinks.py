@@ -14,15 +14,14 @@ models/gpt_oss/modeling_gpt_oss.py (`_compatible_flash_implementations`); vllm-p
 
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SINKS_REDIRECTED
-from attncheck.doctor.queries import find_hub_fallback, may_use, refuses_implementation, requested_model
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need
+from attncheck.doctor.queries import find_hub_fallback, may_use, refuses_implementation
+from attncheck.doctor.rules import Model, Problem, Problems, Rule, Snapshot, Version, about_model, need, only_if
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use(snapshot, "flash_attention_2"):
-        return  # the launch requests another kernel, such as kernels-community/vllm-flash-attn3
-    model = requested_model(snapshot)
-    if model is None or not model.sinks or not snapshot.has("transformers"):
+@only_if(may_use, "flash_attention_2")  # the launch requests another kernel, such as kernels-community/vllm-flash-attn3
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.sinks or not snapshot.has("transformers"):
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
     if version >= Version(SINKS_REDIRECTED) or refuses_implementation(model, "flash_attention_2"):

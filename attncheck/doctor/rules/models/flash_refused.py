@@ -18,16 +18,14 @@ from attncheck.doctor.queries import (
     may_use_flash,
     refusal_reason,
     refuses_implementation,
-    requested_model,
 )
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Model, Problem, Problems, Rule, Snapshot, about_model, only_if
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use_flash(snapshot):
-        return  # the launch requests a different attention
-    model = requested_model(snapshot)
-    if model is None or not refuses_implementation(model, "flash_attention_2") or is_eager_only(model):
+@only_if(may_use_flash)  # the launch requests a different attention
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not refuses_implementation(model, "flash_attention_2") or is_eager_only(model):
         return
     if "turns it into" in refusal_reason(model, "flash_attention_2"):
         return

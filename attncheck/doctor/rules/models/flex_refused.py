@@ -17,16 +17,14 @@ from attncheck.doctor.queries import (
     refusal_reason,
     refuses_implementation,
     requested_implementation,
-    requested_model,
 )
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Model, Problem, Problems, Rule, Snapshot, about_model, only_if
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use(snapshot, "flex_attention", "sdpa"):
-        return  # the launch requests something else and gets it
-    model = requested_model(snapshot)
-    if model is None or not refuses_implementation(model, "flex_attention") or is_eager_only(model):
+@only_if(may_use, "flex_attention", "sdpa")  # the launch requests something else and gets it
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not refuses_implementation(model, "flex_attention") or is_eager_only(model):
         return
     is_asked = requested_implementation(snapshot) == "flex_attention"
     if not is_asked and not (

@@ -15,13 +15,13 @@ warning.
 
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SMALL_SHARED_MEMORY
-from attncheck.doctor.queries import requested_implementation, requested_model
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
+from attncheck.doctor.queries import requested_implementation
+from attncheck.doctor.rules import Model, Problem, Problems, Rule, Snapshot, about_model, value_or
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or requested_implementation(snapshot) != "flex_attention":
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if requested_implementation(snapshot) != "flex_attention":
         return
     widest = max(model.head_dims, default=0)
     small = [g for g in snapshot.visible_devices() if value_or(g.compute_capability, (0, 0)) in SMALL_SHARED_MEMORY]

@@ -12,15 +12,14 @@ Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp; transformers 5.23.0, mo
 huggingface/transformers#26066.
 """
 
-from attncheck.doctor.queries import may_use_flash, refuses_implementation, requested_model
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, value_or
+from attncheck.doctor.queries import may_use_flash, refuses_implementation
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model, only_if, value_or
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use_flash(snapshot):
-        return  # the launch requests a different attention
-    model = requested_model(snapshot)
-    if model is None or value_or(model.dtype, "") != "float32" or refuses_implementation(model, "flash_attention_2"):
+@only_if(may_use_flash)  # the launch requests a different attention
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if value_or(model.dtype, "") != "float32" or refuses_implementation(model, "flash_attention_2"):
         return
     if isinstance(snapshot.job, Known) and snapshot.job.value.plan.precision != "fp32":
         return  # the launch trains in half precision, so loading or autocast casts

@@ -11,15 +11,15 @@ What to do: train in bfloat16 on sm_80 or newer, or in float32.
 Source: hiyouga/LLaMA-Factory#7755; unslothai/unsloth#2925.
 """
 
-from attncheck.doctor.queries import change_settings, requested_model
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, value_or
+from attncheck.doctor.queries import change_settings
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model, value_or
 
 MODEL_PREFIXES = ("gemma2", "gemma3")
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not model.model_type.startswith(MODEL_PREFIXES):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.model_type.startswith(MODEL_PREFIXES):
         return
     lacking_bf16 = [gpu for gpu in snapshot.visible_devices() if value_or(gpu.compute_capability, (8, 0)) < (8, 0)]
     is_float16 = value_or(model.dtype, "") == "float16"

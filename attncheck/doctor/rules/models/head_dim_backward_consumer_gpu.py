@@ -14,20 +14,15 @@ flash-attn 2.5.5"); Dao-AILab/flash-attention#328.
 
 from attncheck.doctor.fixes import install_packages, use_other_attention
 from attncheck.doctor.knowledge.models import SMALL_SHARED_MEMORY, WIDE_BACKWARD_ON_CONSUMER_GPUS
-from attncheck.doctor.queries import is_older, may_use, refuses_implementation, requested_model
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, value_or
+from attncheck.doctor.queries import is_older, may_use, refuses_implementation
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model, only_if, value_or
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use(snapshot, "flash_attention_2"):
-        return  # the launch requests a different attention
-    model = requested_model(snapshot)
+@only_if(may_use, "flash_attention_2")  # the launch requests a different attention
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
     version = snapshot.version("flash-attn")
-    if (
-        model is None
-        or not 192 < max(model.head_dims, default=0) <= 256
-        or refuses_implementation(model, "flash_attention_2")
-    ):
+    if not 192 < max(model.head_dims, default=0) <= 256 or refuses_implementation(model, "flash_attention_2"):
         return
     dropout = value_or(model.attention_dropout, 0.0)
     is_old = is_older(version, WIDE_BACKWARD_ON_CONSUMER_GPUS)

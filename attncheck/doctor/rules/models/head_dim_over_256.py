@@ -13,15 +13,14 @@ Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp; transformers 5.23.0, mo
 """
 
 from attncheck.doctor.fixes.model import use_other_attention
-from attncheck.doctor.queries import forces_flash_attention, may_use_flash, refuses_implementation, requested_model
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries import forces_flash_attention, may_use_flash, refuses_implementation
+from attncheck.doctor.rules import Model, Problem, Problems, Rule, Snapshot, about_model, only_if
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use_flash(snapshot):
-        return  # the launch requests a different attention
-    model = requested_model(snapshot)
-    if model is None or refuses_implementation(model, "flash_attention_2"):
+@only_if(may_use_flash)  # the launch requests a different attention
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if refuses_implementation(model, "flash_attention_2"):
         return
     largest = max(model.head_dims, default=0)
     if largest <= 256:

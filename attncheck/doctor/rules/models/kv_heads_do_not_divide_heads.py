@@ -11,13 +11,12 @@ Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp; transformers 5.23.0, in
 (`repeat_kv`).
 """
 
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not isinstance(model.num_heads, Known) or not isinstance(model.num_kv_heads, Known):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not isinstance(model.num_heads, Known) or not isinstance(model.num_kv_heads, Known):
         return
     heads, kv_heads = model.num_heads.value, model.num_kv_heads.value
     if heads % kv_heads:

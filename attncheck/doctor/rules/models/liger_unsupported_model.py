@@ -12,13 +12,13 @@ Source: liger_kernel 0.5.10 to 0.8.5, transformers/monkey_patch.py; linkedin/Lig
 """
 
 from attncheck.doctor.knowledge.liger import lacks_kernels_for
-from attncheck.doctor.queries import change_settings, requested_model, require_import
-from attncheck.doctor.rules import Absent, Fix, Known, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.queries import change_settings, require_import
+from attncheck.doctor.rules import Absent, Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model, need
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not snapshot.has("liger-kernel"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not snapshot.has("liger-kernel"):
         return
     version = need(snapshot.package("liger-kernel"), "liger-kernel").version
     listed_types = snapshot.interfaces.value.liger_model_types if isinstance(snapshot.interfaces, Known) else Absent()

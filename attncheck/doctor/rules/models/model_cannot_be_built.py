@@ -19,8 +19,7 @@ corrected (tests/doctor/test_model_accepts.py).
 """
 
 from attncheck.core.model import BuildFailure, Model
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Fix, Known, MissingFact, Problem, Problems, Rule, Snapshot, Unreadable
+from attncheck.doctor.rules import Fix, Known, MissingFact, Problem, Problems, Rule, Snapshot, Unreadable, about_model
 
 # Not compared with the model: code that needs real tensors, and answers that other rules report.
 NOT_ON_META = ("meta tensor", "meta device", "data-dependent")
@@ -34,10 +33,8 @@ REPORTED_ELSEWHERE = (
 REMOVABLE = ("pad_token_id", "eos_token_id", "bos_token_id", "torch_dtype", "dtype", "architectures")
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None:
-        return
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
     if not isinstance(model.build_failure, Known):
         _skip_unless_answered(model)
         return

@@ -10,8 +10,7 @@ What to do: correct the file, or download it again.
 Source: attncheck/doctor/probes/payload/model/values.py; transformers 5.23.0 checks the same types when it loads.
 """
 
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Unreadable
+from attncheck.doctor.rules import Model, Problem, Problems, Rule, Snapshot, Unreadable, about_model
 
 FIELDS = (
     *("num_layers", "num_heads", "num_kv_heads", "head_dim", "v_head_dim", "max_position_embeddings"),
@@ -20,10 +19,8 @@ FIELDS = (
 )
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None:
-        return
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
     facts = [getattr(model, name) for name in FIELDS]
     reasons = list(dict.fromkeys(fact.reason for fact in facts if isinstance(fact, Unreadable)))
     if reasons:

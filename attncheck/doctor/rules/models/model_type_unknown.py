@@ -16,13 +16,13 @@ from collections.abc import Iterator
 
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge import model_types
-from attncheck.doctor.queries.models import is_at_least, requested_model
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Unreadable
+from attncheck.doctor.queries.models import is_at_least
+from attncheck.doctor.rules import Fix, Model, Problem, Problems, Rule, Snapshot, Unreadable, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or model.remote_code or not isinstance(model.accepts, Unreadable):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if model.remote_code or not isinstance(model.accepts, Unreadable):
         return
     if "does not know model_type" not in model.accepts.reason:
         return

@@ -12,13 +12,12 @@ Source: transformers 5.23.0, integrations/flash_attention.py and sdpa_attention.
 `output_attentions=True`").
 """
 
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Fix, Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not model.output_attentions:
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.output_attentions:
         return
     yield Problem(
         message=f"output_attentions is true in the configuration of {model.source}: only eager attention returns them",

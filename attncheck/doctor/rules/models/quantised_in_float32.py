@@ -15,15 +15,15 @@ torch.float32" if it is None); ring_flash_attn 0.1.8, adapters/hf_adapter.py; un
 (tests/doctor/test_quantised.py).
 """
 
-from attncheck.doctor.queries import may_use_flash, refuses_implementation, requested_model
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries import may_use_flash, refuses_implementation
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model
 
 CALL = 'BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)'
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not may_use_flash(snapshot) or refuses_implementation(model, "flash_attention_2"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not may_use_flash(snapshot) or refuses_implementation(model, "flash_attention_2"):
         return
     if model.quantised_dtype != Known("float32"):
         return

@@ -16,13 +16,12 @@ Source: transformers 4.57.3, 5.9.0 and 5.14.1, models/qwen3_next/modeling_qwen3_
 """
 
 from attncheck.doctor.fixes.recurrent import find_missing_kernels, install_kernels
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not snapshot.visible_devices():
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not snapshot.visible_devices():
         return
     missing = find_missing_kernels(snapshot, model)
     if not missing:

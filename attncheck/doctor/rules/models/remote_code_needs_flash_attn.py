@@ -13,13 +13,12 @@ huggingface/transformers#28459; InternLM/InternLM#747.
 """
 
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not model.remote_code or "flash_attn" not in model.remote_imports:
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.remote_code or "flash_attn" not in model.remote_imports:
         return
     if snapshot.has("flash-attn"):
         return

@@ -11,13 +11,12 @@ What to do: read the model's modeling file for `attn_implementation`, or use a t
 Source: transformers 5.23.0, dynamic_module_utils.py (`trust_remote_code`).
 """
 
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Unreadable
+from attncheck.doctor.rules import Model, Problem, Problems, Rule, Snapshot, Unreadable, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not model.remote_code or not isinstance(model.accepts, Unreadable):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.remote_code or not isinstance(model.accepts, Unreadable):
         return
     if "brings its own code" not in model.accepts.reason:
         return

@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from attncheck.core.links import UnresolvedName
 from attncheck.doctor.fixes.links import change_imports, older_transformers
 from attncheck.doctor.knowledge.removed_names import REMOVED_FROM_TRANSFORMERS, find_removal
-from attncheck.doctor.queries import describe_link, name_with_version, requested_model
-from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, Version, need
+from attncheck.doctor.queries import describe_link, name_with_version
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, Version, about_model, need
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not model.remote_code:
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.remote_code:
         return
     if isinstance(model.links, Known):
         links = tuple(link for link in model.links.value if _stops_loading(link))

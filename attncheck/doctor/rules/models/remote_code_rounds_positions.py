@@ -15,15 +15,14 @@ Source: transformers 5.23.0, models/llama/modeling_llama.py (`LlamaRotaryEmbeddi
 (tests/doctor/test_remote_positions.py).
 """
 
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Fix, Model, Problem, Problems, Rule, Snapshot, about_model
 
 FLOAT32 = "t = torch.arange(seq_len, device=device, dtype=torch.float32); freqs = torch.outer(t, self.inv_freq.float())"
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not model.rounded_positions:
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.rounded_positions:
         return
     yield Problem(
         message=(

@@ -14,15 +14,15 @@ Source: flash_attn 2.8.3, bert_padding.py; mosaicml/llm-foundry#1732; huggingfac
 
 from attncheck.core.environment import Interfaces
 from attncheck.doctor.knowledge.models import FIVE_FROM_UNPAD_INPUT
-from attncheck.doctor.queries.models import is_at_least, requested_model
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need, value_or
+from attncheck.doctor.queries.models import is_at_least
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model, need, value_or
 
 UNPAD_INPUT = "flash_attn.bert_padding:unpad_input"
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or UNPAD_INPUT not in model.remote_imports or not snapshot.has("flash-attn"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if UNPAD_INPUT not in model.remote_imports or not snapshot.has("flash-attn"):
         return
     version = snapshot.version("flash-attn")
     arity = value_or(snapshot.interfaces, Interfaces()).unpad_input_arity

@@ -16,16 +16,16 @@ Source: the installed files; LLaMA-Factory#8048, #7597; huggingface/transformers
 
 from attncheck.core.links import UnresolvedName
 from attncheck.doctor.fixes.links import change_imports, older_transformers
-from attncheck.doctor.queries import describe_link, name_with_version, requested_model
-from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, value_or
+from attncheck.doctor.queries import describe_link, name_with_version
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model, value_or
 
 # The methods of a model that training calls: the constructor and the forward of each of its modules.
 _TRAINING = ("__init__", "forward")
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not model.remote_code:
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.remote_code:
         return
     links = tuple(link for link in value_or(model.links, ()) if _is_use(link))
     if links:

@@ -14,15 +14,14 @@ huggingface/transformers#32309.
 
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SDPA_REFUSES_SOFTCAP
-from attncheck.doctor.queries import may_use, requested_model, transformers_answer
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
+from attncheck.doctor.queries import may_use, transformers_answer
+from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, Version, about_model, need, only_if
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use(snapshot, "sdpa"):
-        return  # the launch requests a different attention
-    model = requested_model(snapshot)
-    if model is None or not isinstance(model.softcap, Known) or transformers_answer(model, "sdpa") not in ("", None):
+@only_if(may_use, "sdpa")  # the launch requests a different attention
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not isinstance(model.softcap, Known) or transformers_answer(model, "sdpa") not in ("", None):
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
     if version >= Version(SDPA_REFUSES_SOFTCAP):

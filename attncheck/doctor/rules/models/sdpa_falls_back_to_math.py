@@ -26,16 +26,15 @@ from attncheck.doctor.queries import (
     locate_settings,
     may_use,
     refuses_implementation,
-    requested_model,
 )
-from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, about_model, need
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
     version = snapshot.version("transformers")
     since, guarded = SDPA_GQA_UNGUARDED
-    if model is None or not may_use(snapshot, "sdpa") or refuses_implementation(model, "sdpa"):
+    if not may_use(snapshot, "sdpa") or refuses_implementation(model, "sdpa"):
         return
     if not is_at_least(version, since) or not _groups_heads(model):
         return

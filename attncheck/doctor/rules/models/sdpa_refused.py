@@ -13,15 +13,14 @@ huggingface/transformers#43352.
 """
 
 from attncheck.doctor.fixes.model import use_other_attention
-from attncheck.doctor.queries import is_eager_only, may_use, refusal_reason, refuses_implementation, requested_model
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries import is_eager_only, may_use, refusal_reason, refuses_implementation
+from attncheck.doctor.rules import Model, Problem, Problems, Rule, Snapshot, about_model, only_if
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use(snapshot, "sdpa"):
-        return  # the launch requests a different attention
-    model = requested_model(snapshot)
-    if model is None or not refuses_implementation(model, "sdpa") or is_eager_only(model):
+@only_if(may_use, "sdpa")  # the launch requests a different attention
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not refuses_implementation(model, "sdpa") or is_eager_only(model):
         return
     yield Problem(
         message=f"{model.model_type} does not support sdpa: by default it runs eager",

@@ -26,15 +26,26 @@ from attncheck.doctor.queries import (
     locate_settings,
     refuses_implementation,
     requested_implementation,
-    requested_model,
     transformers_answer,
 )
-from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, Version, need, value_or
+from attncheck.doctor.rules import (
+    Fix,
+    Known,
+    Model,
+    Problem,
+    Problems,
+    Rule,
+    Snapshot,
+    Version,
+    about_model,
+    need,
+    value_or,
+)
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not model.causal or not snapshot.has("transformers"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.causal or not snapshot.has("transformers"):
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None

@@ -14,18 +14,13 @@ logit error 0.42 between packed and separate documents.
 
 from attncheck.doctor.knowledge.frameworks import PACKING_FRAMEWORKS
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
-from attncheck.doctor.queries.models import is_at_least, requested_model
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value_or
+from attncheck.doctor.queries.models import is_at_least
+from attncheck.doctor.rules import Fix, Model, Problem, Problems, Rule, Snapshot, about_model, value_or
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if (
-        model is None
-        or not value_or(model.use_cache, False)
-        or not model.causal
-        or snapshot.has(*PACKING_FRAMEWORKS, "accelerate")
-    ):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not value_or(model.use_cache, False) or not model.causal or snapshot.has(*PACKING_FRAMEWORKS, "accelerate"):
         return
     if snapshot.has("flash-attn", "flash-attn-3", "flash-attn-4"):
         return

@@ -10,13 +10,12 @@ What to do: train with padding_side="right", and generate with "left".
 Source: huggingface/transformers#29029, #41966; pytorch/pytorch#103749.
 """
 
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, value_or
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model, value_or
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not model.causal or not isinstance(model.tokenizer, Known) or snapshot.has("openrlhf", "verl"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.causal or not isinstance(model.tokenizer, Known) or snapshot.has("openrlhf", "verl"):
         return
     if value_or(model.tokenizer.value.padding_side, "right") == "left":
         yield Problem(

@@ -14,13 +14,13 @@ CPU: all-ones mask, largest logit error 0.42; huggingface/trl#3910.
 """
 
 from attncheck.doctor.knowledge.frameworks import PACKING_FRAMEWORKS
-from attncheck.doctor.queries.models import refuses_implementation, requested_model
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries.models import refuses_implementation
+from attncheck.doctor.rules import Fix, Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not model.causal or snapshot.has(*PACKING_FRAMEWORKS) or not snapshot.has("transformers"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.causal or snapshot.has(*PACKING_FRAMEWORKS) or not snapshot.has("transformers"):
         return
     if refuses_implementation(model, "flash_attention_2"):
         return

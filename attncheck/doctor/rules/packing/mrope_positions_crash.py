@@ -20,15 +20,14 @@ from packaging.version import InvalidVersion, Version
 
 from attncheck.doctor.fixes.model import change_transformers, use_other_attention
 from attncheck.doctor.knowledge.padding import TEXT_POSITIONS_APART
-from attncheck.doctor.queries import is_older, may_use, refuses_implementation, requested_model
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.queries import is_older, may_use, refuses_implementation
+from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, about_model, need, only_if
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use(snapshot, "flash_attention_2"):
-        return  # the launch requests a different attention
-    model = requested_model(snapshot)
-    if model is None or not model.mrope or refuses_implementation(model, "flash_attention_2"):
+@only_if(may_use, "flash_attention_2")  # the launch requests a different attention
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.mrope or refuses_implementation(model, "flash_attention_2"):
         return
     if _are_positions_replaced(snapshot):
         return

@@ -11,13 +11,13 @@ Source: llamafactory 0.9.5, data/collator.py.
 """
 
 from attncheck.doctor.knowledge.padding import NEAT_PACKING_BY_POSITIONS, NEAT_PACKING_REFUSED_MODELS
-from attncheck.doctor.queries.models import is_at_least, requested_model
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.queries.models import is_at_least
+from attncheck.doctor.rules import Fix, Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or model.model_type not in NEAT_PACKING_REFUSED_MODELS:
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if model.model_type not in NEAT_PACKING_REFUSED_MODELS:
         return
     if is_at_least(snapshot.version("llamafactory"), NEAT_PACKING_BY_POSITIONS):
         yield Problem(

@@ -10,13 +10,12 @@ What to do: pad with another token, or mask labels by the attention mask instead
 Source: huggingface/trl#3091; unslothai/unsloth#416.
 """
 
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not model.causal or not isinstance(model.tokenizer, Known):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.causal or not isinstance(model.tokenizer, Known):
         return
     tokenizer = model.tokenizer.value
     if isinstance(tokenizer.pad_token, Known) and tokenizer.pad_token == tokenizer.eos_token:

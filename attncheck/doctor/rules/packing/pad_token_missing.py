@@ -11,13 +11,12 @@ What to do: set a separate padding token, preferably one that is already in the 
 Source: openrlhf 0.11.2, utils/utils.py (`get_tokenizer`); huggingface/trl#1623; huggingface/alignment-handbook#127.
 """
 
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Absent, Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Absent, Fix, Known, Model, Problem, Problems, Rule, Snapshot, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not model.causal or not isinstance(model.tokenizer, Known):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not model.causal or not isinstance(model.tokenizer, Known):
         return
     tokenizer = model.tokenizer.value
     if not isinstance(tokenizer.pad_token, Absent) or not isinstance(tokenizer.eos_token, Known):

@@ -17,13 +17,12 @@ models/qwen3_5/modeling_qwen3_5.py (`self.linear_attn(…, **kwargs)`); huggingf
 
 from attncheck.doctor.fixes.recurrent import find_missing_kernels, install_kernels
 from attncheck.doctor.knowledge.models import GATED_DELTA_RULE, RECURRENT_LAYERS, RECURRENT_VARLEN
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Version, need
+from attncheck.doctor.rules import Fix, Model, Problem, Problems, Rule, Snapshot, Version, about_model, need
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not snapshot.has("transformers"):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not snapshot.has("transformers"):
         return
     recurrent = [kind for kind in model.layer_types if kind in RECURRENT_LAYERS]
     family = model.model_type.replace("_text", "")

@@ -16,17 +16,29 @@ huggingface/open-r1#599; huggingface/trl#3034.
 from packaging.version import InvalidVersion, Version
 
 from attncheck.doctor.knowledge.padding import right_padding_raises
-from attncheck.doctor.queries import may_use, requested_model
-from attncheck.doctor.rules import Fix, Job, Known, Model, Problem, Problems, Rule, Snapshot, need, value_or
+from attncheck.doctor.queries import may_use
+from attncheck.doctor.rules import (
+    Fix,
+    Job,
+    Known,
+    Model,
+    Problem,
+    Problems,
+    Rule,
+    Snapshot,
+    about_model,
+    need,
+    only_if,
+    value_or,
+)
 
 TRL_WITHOUT_CACHE = Version("0.22.0")  # trainer/grpo_trainer.py: model_inputs["use_cache"] = False; 0.21.0 lacks it
 
 
-def check(snapshot: Snapshot) -> Problems:
-    if not may_use(snapshot, "flash_attention_2"):
-        return  # the launch requests a different attention
-    model = requested_model(snapshot)
-    if model is None or not snapshot.has("transformers"):
+@only_if(may_use, "flash_attention_2")  # the launch requests a different attention
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not snapshot.has("transformers"):
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
     if not right_padding_raises(version, model.model_type) or _padding_side(snapshot, model) != "right":

@@ -10,13 +10,12 @@ What to do: download the file again.
 Source: transformers 5.17.0 `tokenization_utils_base.py`, `_from_pretrained`.
 """
 
-from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Unreadable
+from attncheck.doctor.rules import Fix, Model, Problem, Problems, Rule, Snapshot, Unreadable, about_model
 
 
-def check(snapshot: Snapshot) -> Problems:
-    model = requested_model(snapshot)
-    if model is None or not isinstance(model.tokenizer, Unreadable):
+@about_model
+def check(snapshot: Snapshot, model: Model) -> Problems:
+    if not isinstance(model.tokenizer, Unreadable):
         return
     yield Problem(
         message=f"the tokenizer's configuration of {model.source} cannot be read",

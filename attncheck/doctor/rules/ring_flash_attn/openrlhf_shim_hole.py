@@ -17,12 +17,13 @@ Source: openrlhf 0.11.2, `openrlhf/models/ring_attn_utils.py` (patch_transformer
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import ring_flash_attn
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need, only_if
 
 
+@only_if(Snapshot.has, "openrlhf")
+@only_if(Snapshot.has, "ring-flash-attn")
+@only_if(Snapshot.has, "transformers")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("openrlhf") or not snapshot.has("ring-flash-attn") or not snapshot.has("transformers"):
-        return
     transformers = need(snapshot.version("transformers"), "transformers' version")
     if not requirements.is_version_allowed(ring_flash_attn.WITHOUT_SYMBOL, transformers):
         return

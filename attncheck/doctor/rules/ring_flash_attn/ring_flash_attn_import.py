@@ -23,14 +23,14 @@ from attncheck.core.plan import RING_NAMES
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import ring_flash_attn
 from attncheck.doctor.queries import import_outcome, package_links, requirements
-from attncheck.doctor.rules import Fix, ImportOutcome, Known, Problem, Problems, Rule, Snapshot, Version, need
+from attncheck.doctor.rules import Fix, ImportOutcome, Known, Problem, Problems, Rule, Snapshot, Version, need, only_if
 
 MODULE = "transformers.modeling_flash_attention_utils"
 
 
+@only_if(Snapshot.has, "ring-flash-attn")
+@only_if(Snapshot.has, "transformers")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("ring-flash-attn") or not snapshot.has("transformers"):
-        return
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
     transformers = need(snapshot.version("transformers"), "transformers' version")
     attempt = _find_telling_attempt(snapshot)

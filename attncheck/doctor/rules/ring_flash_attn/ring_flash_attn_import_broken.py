@@ -13,16 +13,15 @@ Source: the import lane's own observation.
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import require_dependencies
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need, only_if
 from attncheck.doctor.rules.ring_flash_attn import ring_flash_attn_import
 
 DEPENDENCIES = ("torch", "transformers", "flash_attn")
 FAILED_OUTCOMES = ("raised", "died", "hung")
 
 
+@only_if(Snapshot.has, "ring-flash-attn")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("ring-flash-attn"):
-        return
     outcome = need(snapshot.imported("ring_flash_attn"), "how importing ring_flash_attn ended")
     require_dependencies(snapshot, outcome, DEPENDENCIES)
     if outcome.outcome not in FAILED_OUTCOMES or f"from '{ring_flash_attn_import.MODULE}'" in outcome.message:

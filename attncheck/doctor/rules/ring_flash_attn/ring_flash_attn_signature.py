@@ -21,12 +21,12 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import ring_flash_attn
 from attncheck.doctor.knowledge.transformers import LAST_RELEASE_READ
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, Version, need
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, Version, need, only_if
 
 
+@only_if(Snapshot.has, "ring-flash-attn")
+@only_if(Snapshot.has, "transformers")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("ring-flash-attn") or not snapshot.has("transformers"):
-        return
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
     transformers = need(snapshot.version("transformers"), "transformers' version")
     measured = _measured_parameter_count(snapshot)

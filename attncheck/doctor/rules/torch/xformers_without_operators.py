@@ -18,14 +18,13 @@ from collections.abc import Iterator
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.torch_builds import INDEX_URL
 from attncheck.doctor.queries import is_cpu_build, need_torch
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need, only_if
 
 MODULE = "xformers._C"
 
 
+@only_if(Snapshot.has, "xformers")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("xformers"):
-        return
     torch = need_torch(snapshot)
     defect = "" if is_cpu_build(torch) else _find_defect(snapshot)
     if not defect:

@@ -20,14 +20,14 @@ from packaging.requirements import InvalidRequirement, Requirement
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need, only_if
 
 MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "transformers.modeling_utils")
 
 
+@only_if(Snapshot.has, "kernels")
+@only_if(Snapshot.has, "transformers")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("kernels") or not snapshot.has("transformers"):
-        return
     kernels_version = need(snapshot.version("kernels"), "the version of kernels")
     transformers_version = need(snapshot.version("transformers"), "transformers' version")
     specifier, source = _required_kernels(snapshot)

@@ -26,16 +26,26 @@ from attncheck.doctor.queries import (
     require_dependencies,
     requirements,
 )
-from attncheck.doctor.rules import Fix, ImportOutcome, Known, MissingFact, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import (
+    Fix,
+    ImportOutcome,
+    Known,
+    MissingFact,
+    Problem,
+    Problems,
+    Rule,
+    Snapshot,
+    need,
+    only_if,
+)
 from attncheck.doctor.rules.transformers.liger_without_triton import TRITON_DISTRIBUTIONS
 
 FAILED_OUTCOMES = ("raised", "died", "hung")
 DEPENDENCIES = ("torch", "triton", "transformers", "peft")
 
 
+@only_if(Snapshot.has, "liger-kernel")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("liger-kernel"):
-        return
     outcome = need(snapshot.imported("liger_kernel.transformers"), "how importing liger_kernel ended")
     if outcome.outcome != "ok" and _is_reported_elsewhere(snapshot, outcome):
         raise MissingFact("a requirement of liger-kernel is missing", ("ATN150", "ATN152"))

@@ -14,12 +14,11 @@ liger_kernel 0.8.5 and transformers 5.17.0 mistral, mixtral, qwen2_vl, llama4 an
 """
 
 from attncheck.doctor.queries.covering import require_import
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need, only_if
 
 
+@only_if(Snapshot.has, "liger-kernel")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("liger-kernel"):
-        return
     for package in ("torch", "transformers", "liger_kernel"):
         require_import(snapshot, package)
     targets = need(

@@ -17,14 +17,14 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import liger
 from attncheck.doctor.knowledge.transformers import entry_for_version
 from attncheck.doctor.queries import has_vision_tower, requirements
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need, only_if
 
 MODULE = "liger_kernel.transformers"
 
 
+@only_if(Snapshot.has, "liger-kernel")
+@only_if(Snapshot.has, "transformers")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("liger-kernel") or not snapshot.has("transformers"):
-        return
     liger_version = need(snapshot.version("liger-kernel"), "liger-kernel's version")
     transformers_version = need(snapshot.version("transformers"), "transformers' version")
     specifier = entry_for_version(liger.TRANSFORMERS_BY_LIGER, liger_version)

@@ -15,13 +15,12 @@ the first four); transformers 5.17.0 does not read them. A torch that is too old
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.transformers import TRUE_VALUES
 from attncheck.doctor.queries import can_import, need_torch
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need, only_if
 from attncheck.doctor.rules.transformers import transformers_needs_newer_torch
 
 
+@only_if(Snapshot.has, "transformers")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("transformers"):
-        return
     need_torch(snapshot)
     version = need(snapshot.version("transformers"), "transformers' version")
     switches = _disabling_variables(snapshot) if version < Version("5.0") else []

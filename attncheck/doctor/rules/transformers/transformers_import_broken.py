@@ -42,6 +42,7 @@ from attncheck.doctor.rules import (
     Snapshot,
     Version,
     need,
+    only_if,
 )
 
 MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "transformers.modeling_utils")
@@ -55,9 +56,8 @@ _COMPANION = re.compile(r"operator (torchvision|torchaudio)::\w+ does not exist"
 _REQUIRED = re.compile(r"([A-Za-z0-9._-]+[<>=!~][^ ]*) is required for a normal functioning of this module")
 
 
+@only_if(Snapshot.has, "transformers")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("transformers"):
-        return
     need(snapshot.imports, "how imports ended")
     outcome = find_failed_import(snapshot, *MODULES)
     if outcome is None:

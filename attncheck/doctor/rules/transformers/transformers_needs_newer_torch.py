@@ -15,12 +15,12 @@ Source: wheels of transformers 4.51.0-5.23.0, `utils/import_utils.py` (is_torch_
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import ring_flash_attn, transformers
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need, only_if
 
 
+@only_if(Snapshot.has, "transformers")
+@only_if(Snapshot.has, "torch")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("transformers") or not snapshot.has("torch"):
-        return
     transformers_version = need(snapshot.version("transformers"), "transformers' version")
     torch_version = need(snapshot.version("torch"), "torch's version")
     minimum = transformers.entry_for_version(transformers.MINIMUM_TORCH, transformers_version)

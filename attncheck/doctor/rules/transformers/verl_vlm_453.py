@@ -15,14 +15,14 @@ import re
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import VERL_VLM_BUGGED
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need, only_if
 
 QWEN_VISION = re.compile(r"qwen-?2(?:\.5)?-?vl", re.IGNORECASE)
 
 
+@only_if(Snapshot.has, "verl")
+@only_if(Snapshot.has, "transformers")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("verl") or not snapshot.has("transformers"):
-        return
     transformers = need(snapshot.version("transformers"), "transformers' version")
     if isinstance(snapshot.model, Known):
         model = snapshot.model.value.model_type

@@ -14,7 +14,7 @@ Source: vllm's METADATA as installed (`torch==…`); instructlab/training#494; m
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import need_torch, requirements
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need, only_if
 
 COMPILED_PACKAGES = (
     "flash-attn",
@@ -27,9 +27,8 @@ COMPILED_PACKAGES = (
 )
 
 
+@only_if(Snapshot.has, "vllm")
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("vllm"):
-        return
     need_torch(snapshot)
     if not snapshot.has("torch"):
         return
