@@ -25,12 +25,11 @@ from typing import Any
 
 from attncheck import __version__
 from attncheck.core.io.files import replace_file
-from attncheck.core.io.private_folder import cache_folder, forget_oldest
+from attncheck.core.io.private_folder import cache_folder, digest_facts, forget_oldest, list_variables, read_kept
 from attncheck.core.io.streams import print_message, printed_messages
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 GPU_NODES = ("nvidia", "dxg", "kfd")
-VARYING = frozenset({"_", "SHLVL", "PWD", "OLDPWD", "WINDOWID"})  # variables
 VARYING_FILES = re.compile(r"/proc/(meminfo$|self/maps$|\d+/)")
 STREAMS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd")
 KERNEL_FOLDERS = ("/proc/", "/sys/")  # their files have no times: their contents count
@@ -233,21 +232,19 @@ class _Copy:
 
 
 def _digest_command(nodes: list[str]) -> str:
-    environ = sorted((name, value) for name, value in os.environ.items() if name not in VARYING)
     terminals = [stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)]
     days = [time.strftime("%Y-%m-%d", clock()) for clock in (time.localtime, time.gmtime)]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [os.cpu_count()]
     machine = (*os.uname(), _read_content(BOOT_ID), nodes, cores, os.getuid(), os.getcwd())
     python = (__version__, sys.version, sys.executable, sys.path, sys.flags, getattr(sys.stdout, "encoding", ""))
-    facts = (sys.argv, environ, terminals, shutil.get_terminal_size(), days, machine, python)
-    return hashlib.sha256(repr(facts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    facts = (sys.argv, list_variables(os.environ), terminals, shutil.get_terminal_size(), days, machine, python)
+    return digest_facts(facts)
 
 
 def _read_kept(path: Path) -> dict[str, Any] | None:
     """Return the kept answer if everything that it was made of is unchanged."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, zlib.error):
-        with path.open("rb") as stream:
-            document = json.loads(zlib.decompress(stream.read(MAX_BYTES)).decode("utf-8", "surrogatepass"))
+        document = json.loads(zlib.decompress(read_kept(path, MAX_BYTES)).decode("utf-8", "surrogatepass"))
         if is_unchanged(document["queried"], document["listed"]):
             return {key: document[key] for key in ("messages", "text", "code")}
     return None

@@ -9,12 +9,11 @@ https://github.com/pytest-dev/pytest).
 import hashlib
 import json
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attncheck.core.io.private_folder import cache_folder, cache_path, replace_private_file
+from attncheck.core.io.private_folder import cache_folder, cache_path, forget_oldest, replace_private_file
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report
@@ -59,11 +58,6 @@ class FailureMemory:
         with suppress(OSError):
             if after and after != before and cache_folder(os.environ) is not None:
                 replace_private_file(self.path, json.dumps(after))
-                _remove_oldest(self.path.parent.glob(f"{PREFIX}*.json"))
+                forget_oldest(self.path.parent, f"{PREFIX}*.json", MAX_FILES)
             elif before and not after:
                 self.path.unlink()
-
-
-def _remove_oldest(paths: Iterable[Path]) -> None:
-    for path in sorted(paths, key=lambda path: -path.stat().st_mtime)[MAX_FILES:]:
-        path.unlink(missing_ok=True)

@@ -6,7 +6,6 @@ files, nothing is kept.
 """
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,14 +13,20 @@ from urllib.parse import unquote
 
 import attncheck
 from attncheck.core import codec
-from attncheck.core.io.private_folder import cache_folder, forget_oldest, replace_private_file
+from attncheck.core.io.private_folder import (
+    cache_folder,
+    digest_facts,
+    forget_oldest,
+    list_variables,
+    read_kept,
+    replace_private_file,
+)
 from attncheck.core.results.labels import LabelledLaunch
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.probes.payload.model import files
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal import cutting
 
-VARYING = frozenset({"_", "SHLVL", "OLDPWD", "PWD"})  # variables
 # Files that a launch may read, without its logs and checkpoints.
 ENDINGS = (".py", ".jinja", ".json", ".jsonl", ".yaml", ".yml", ".toml", ".txt", ".parquet", ".csv", ".tsv", ".model")
 MAX_ENTRIES, MAX_DEPTH = 5000, 4
@@ -49,10 +54,9 @@ def find_path(snapshot: Snapshot, read: ReadLaunch, template: str, request: obje
         return None
     installed = sorted((item.name, item.version, item.location, item.record_sha256) for item in snapshot.distributions)
     texts = [source.text for source in (launch.source, launch.file) if source is not None]
-    environ = sorted((name, value) for name, value in os.environ.items() if name not in VARYING)
     own = ([word.text for word in launch.words], texts, sorted(launch.environ.items()))
-    facts = (template, request, own, environ, states, snapshot.host.python_version, installed)
-    return folder / f"labels-{hashlib.sha256(repr(facts).encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
+    facts = (template, request, own, list_variables(os.environ), states, snapshot.host.python_version, installed)
+    return folder / f"labels-{digest_facts(facts)}.json"
 
 
 def _list_states(roots: Iterable[str]) -> list[tuple[str, int, int]] | None:
@@ -83,11 +87,10 @@ def _list_states(roots: Iterable[str]) -> list[tuple[str, int, int]] | None:
     return states
 
 
-def read_kept(path: Path | None) -> LabelledLaunch | None:
+def read_labels(path: Path | None) -> LabelledLaunch | None:
     """Return the labels that a file keeps, None if it has none."""
-    if path is not None:
-        with contextlib.suppress(OSError, ValueError), path.open("rb") as stream:
-            return codec.loads(LabelledLaunch, stream.read(MAX_BYTES).decode())
+    with contextlib.suppress(ValueError):
+        return codec.loads(LabelledLaunch, read_kept(path, MAX_BYTES).decode())
     return None
 
 

@@ -93,7 +93,7 @@ def read_labels(
                 raise Unanswered(f"{distribution} is not installed")
             options = (request.seed, request.trusts_script, request.runs_substitutions, target.python)
             path = kept_labels.find_path(snapshot, read, request.template, options)
-            launch = kept_labels.read_kept(path) or _read_labels(read, request, target, report_progress)
+            launch = kept_labels.read_labels(path) or _read_labels(read, request, target, report_progress)
             kept_labels.keep(path, launch)
         except AttncheckError as error:
             launch = replace(launch, reason=str(error).removeprefix(f"{job.location}: "))

@@ -71,10 +71,10 @@ def test_the_same_launch_has_the_kept_answer(tmp_path: Path, monkeypatch: pytest
     job = Job(tmp_path, monkeypatch)
     path, launch = job.find(), LabelledLaunch("run.sh:1:1", "trl", "1.16.0", "sft", "the answers alone", "")
     kept_labels.keep(path, LabelledLaunch("run.sh:1:1", "trl", "", "sft", "", "", reason="it ended with status 1"))
-    assert kept_labels.read_kept(path) is None  # a failure may be the machine's
+    assert kept_labels.read_labels(path) is None  # a failure may be the machine's
     kept_labels.keep(path, launch)
     (job.folder / "trainer.log").write_text("step 1")
-    assert job.find() == path and kept_labels.read_kept(job.find()) == launch
+    assert job.find() == path and kept_labels.read_labels(job.find()) == launch
 
 
 def test_a_folder_with_many_files_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,4 +89,4 @@ def test_a_broken_file_keeps_nothing(tmp_path: Path) -> None:
     path = tmp_path / "labels-0.json"
     for content in (b'{"location": "\xff"}', b"{", b"[]"):
         path.write_bytes(content)
-        assert kept_labels.read_kept(path) is None
+        assert kept_labels.read_labels(path) is None

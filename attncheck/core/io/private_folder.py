@@ -1,18 +1,40 @@
 """Our folders for caches and state: readable by this user only; not having one is not an error."""
 
+import contextlib
+import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from attncheck.core.io.files import replace_file
+
+VARYING = frozenset({"_", "SHLVL", "PWD", "OLDPWD", "WINDOWID"})  # variables that differ between shells of one user
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:
     """Return our private cache folder; None if it cannot be created, or if others can access it."""
     path = cache_path(environ)
     return make_private(path) if path is not None else None
+
+
+def digest_facts(facts: object) -> str:
+    """Return a digest of facts that have the same `repr` whenever they are equal."""
+    return hashlib.sha256(repr(facts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def list_variables(environ: Mapping[str, str], ignored: Iterable[str] = ()) -> list[tuple[str, str]]:
+    """Return the variables that an answer may depend on, without those that differ between shells, and `ignored`."""
+    return sorted((name, value) for name, value in environ.items() if name not in VARYING.union(ignored))
+
+
+def read_kept(path: Path | None, max_bytes: int) -> bytes:
+    """Return the content of a kept file; empty if there is none."""
+    if path is not None:
+        with contextlib.suppress(OSError), path.open("rb") as stream:
+            return stream.read(max_bytes)
+    return b""
 
 
 def forget_oldest(folder: Path, pattern: str, kept: int) -> None:

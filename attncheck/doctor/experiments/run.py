@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sys
 import time
@@ -15,7 +14,7 @@ import attncheck
 from attncheck.core import codec
 from attncheck.core.experiments import Experiments
 from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.io.private_folder import cache_folder, replace_private_file
+from attncheck.core.io.private_folder import cache_folder, digest_facts, read_kept, replace_private_file
 from attncheck.core.snapshot import Snapshot
 from attncheck.workers.child import Child, wait_for_children
 
@@ -90,14 +89,12 @@ def _kept_path(snapshot: Snapshot) -> Path | None:
         for item in snapshot.distributions
     )
     facts = (attncheck.__version__, read_sources(), snapshot.host.python_version, installed)
-    return folder / f"experiments-{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.json"
+    return folder / f"experiments-{digest_facts(facts)}.json"
 
 
 def _read_kept(path: Path | None) -> Experiments | None:
-    if path is None:
-        return None
-    with contextlib.suppress(OSError, codec.BadDocument), path.open("rb") as stream:
-        return codec.loads(Experiments, stream.read(MAX_BYTES).decode())
+    with contextlib.suppress(ValueError):  # a BadDocument is one
+        return codec.loads(Experiments, read_kept(path, MAX_BYTES).decode())
     return None
 
 

@@ -9,14 +9,14 @@ been the machine's fault. A GPU may fail at any time: before kept answers are us
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from attncheck.core.io.private_folder import cache_folder, replace_private_file
+from attncheck.core.io.private_folder import cache_folder, digest_facts, list_variables, replace_private_file
+from attncheck.core.io.private_folder import read_kept as read_kept_file
 from attncheck.doctor.probes import bundle
 from attncheck.workers.child import ChildResult
 
@@ -24,7 +24,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 LIBRARIES = ("/etc/ld.so.cache", "/etc/ld.so.conf")  # of the system: installing one updates the first
 OTHER_GPU_NODES = ("dxg", "kfd")  # of WSL and AMD: their drivers are not described
 NVIDIA = Path("/proc/driver/nvidia")
-VARYING = frozenset({"_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "TERM", "WINDOWID"})
+OF_TERMINALS = ("COLUMNS", "LINES", "TERM")
 CALLS = ("imports", "confirm")
 MAX_BYTES = 8 << 20
 
@@ -58,20 +58,18 @@ def find_kept_file(stamps: str, request: Mapping[str, object], interpreter: str)
     folder, machine = cache_folder(os.environ), describe_machine()
     if folder is None or not machine:
         return None
-    environ = sorted((name, value) for name, value in os.environ.items() if name not in VARYING)
+    environ = list_variables(os.environ, OF_TERMINALS)
     libraries = [_stamp(path) for path in LIBRARIES]
     message = bundle.build_message("imports", dict(request))
     facts = (stamps, interpreter, environ, libraries, machine, json.dumps(message, sort_keys=True))
-    return folder / f"imports-{hashlib.sha256(repr(facts).encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
+    return folder / f"imports-{digest_facts(facts)}.json"
 
 
 def read_kept(path: Path | None) -> dict[str, ChildResult]:
     """Return the kept answers by call; empty if there are none."""
-    with contextlib.suppress(OSError, ValueError):
-        if path is not None:
-            with path.open("rb") as stream:
-                document = json.loads(stream.read(MAX_BYTES))
-            return {call: ChildResult("ok", answer) for call, answer in document.items() if isinstance(answer, dict)}
+    with contextlib.suppress(ValueError):
+        document = json.loads(read_kept_file(path, MAX_BYTES))
+        return {call: ChildResult("ok", answer) for call, answer in document.items() if isinstance(answer, dict)}
     return {}
 
 
