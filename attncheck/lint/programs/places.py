@@ -96,6 +96,12 @@ def find_main(launch: Launch) -> tuple[SourceModule, SourceTree] | None:
     return (main, place[1]) if place is not None and main is not None else None
 
 
+@lru_cache(maxsize=4)
+def open_tree(folders: tuple[Path, ...], base: Path) -> SourceTree:
+    """Return the tree of a program, whose modules are parsed once."""
+    return SourceTree(folders, base)
+
+
 def find_working_folder(launch: Launch) -> str:
     """Return the folder in which a launch finds its program by a relative path; otherwise the one it changes into."""
     word = launch.words[0] if launch.words else None

@@ -25,7 +25,7 @@ from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.made_trainers import find_made, find_unfused
 from attncheck.lint.programs.modules import Definition, External, Resolved, SourceModule, SourceTree
 from attncheck.lint.programs.passed_options import PassedOptions, list_names, read_options
-from attncheck.lint.programs.places import describe_moved, find_program
+from attncheck.lint.programs.places import describe_moved, find_program, open_tree
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.programs.reached import Follower
 from attncheck.lint.programs.syntax import MAX_KEPT, join_name, list_called, list_children, list_kind
@@ -119,7 +119,7 @@ def attach_trainers(launch: Launch) -> Launch:
     launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself, notes=notes)
     launch = replace(launch, file_options=reading.file_options)
     passed = _make_passed(reading, given, texts)
-    main = find_entry(place[0], tree := _open_tree(place[1].folders, place[1].base))
+    main = find_entry(place[0], tree := open_tree(place[1].folders, place[1].base))
     if launch.starts_written_script and main is not None:
         passed = read_defaults(tree, main, passed, given)
         return replace(launch, entries=tuple(map(passed.decide, launch.entries)))
@@ -157,7 +157,7 @@ def _narrow(
     texts: tuple[tuple[str, str], ...],
 ) -> TrainerReading | None:
     """Return the trainers of the parts of a program that its options reach; None if that shows nothing else."""
-    reading, tree = _read_trainers(entry, folders, base, chosen), _open_tree(folders, base)
+    reading, tree = _read_trainers(entry, folders, base, chosen), open_tree(folders, base)
     main = find_entry(entry, tree)
     written = (node.value for node in list_kind(main.body, ast.Constant)) if main is not None else ()
     keys = reading.tables.intersection(text.casefold() for text in written if isinstance(text, str))
@@ -176,18 +176,12 @@ def _narrow(
     return replace(reading, **{name: getattr(narrowed, name) for name in OF_TRAINERS})
 
 
-@lru_cache(maxsize=4)
-def _open_tree(folders: tuple[Path, ...], base: Path) -> SourceTree:
-    """Return the tree of a program, whose modules are parsed once."""
-    return SourceTree(folders, base)
-
-
 @lru_cache(maxsize=512)
 def _read_trainers(
     entry: Entry, folders: tuple[Path, ...], base: Path, chosen: frozenset[str], is_script: bool = False
 ) -> TrainerReading:
     """Return the trainers of a program; `is_script`: the launch's settings are in its text."""
-    tree = _open_tree(folders, base)
+    tree = open_tree(folders, base)
     reading = _add_model_arguments(_find_trainers(entry, tree, chosen), entry, tree)
     main = find_entry(entry, tree)
     read = [module for module in tree.modules.values() if module]

@@ -8,6 +8,7 @@ import ast
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 from attncheck.lint.programs.modules import Definition, Resolved, SourceModule, SourceTree
@@ -110,15 +111,14 @@ class UsedParts:
         pruned = self._prune(module)
         while self.waiting and len(self.used) < MAX_NAMES:
             owner, node = self.waiting.pop()
-            parts = [node]
-            for part in parts:  # which become more
-                if not isinstance(part, (ast.Name, ast.Attribute)) or self._follow_name(owner, part):
-                    parts += list_chosen(part, self.chosen) or list_children(part)
+            names = list(_list_names(node, self.chosen))
+            for name, part in names:  # which become more
+                if self._follow_name(owner, name, part) and isinstance(part, ast.Attribute):
+                    names += _list_names(part.value, self.chosen)
         return pruned
 
-    def _follow_name(self, owner: SourceModule, node: ast.Name | ast.Attribute) -> bool:
+    def _follow_name(self, owner: SourceModule, name: str, node: ast.Name | ast.Attribute) -> bool:
         """Follow what a name of a module means, and return whether the parts of the name are to be followed too."""
-        name = join_name(node)
         first = name.partition(".")[0]
         if (owner.path, f"={name}") in self.used:
             return False
@@ -137,6 +137,26 @@ class UsedParts:
             pruned = self._prune(module)
             nodes = [resolved.node] if isinstance(resolved, Definition) else pruned.body.body
             self.waiting += [(pruned, node) for node in pruned.bindings.get(name, nodes)]
+
+
+@lru_cache(maxsize=1 << 16)
+def _list_names(node: ast.AST, chosen: frozenset[str]) -> tuple[tuple[str, ast.Name | ast.Attribute], ...]:
+    """Return the outermost names in a node, each with its text, without rows of tables that are not chosen.
+
+    The launches of a program share most of its statements, so the names of each are kept.
+    """
+    names: dict[str | ast.AST, tuple[str, ast.Name | ast.Attribute]] = {}
+    parts = [node]
+    for part in parts:  # which become more
+        if isinstance(part, (ast.Name, ast.Attribute)):
+            name = join_name(part)
+            names.setdefault(name or part, (name, part))
+        elif isinstance(part, ast.stmt) and part is not node:
+            for name, inner in _list_names(part, chosen):
+                names.setdefault(name or inner, (name, inner))
+        else:
+            parts += list_chosen(part, chosen) or list_children(part)
+    return tuple(names.values())
 
 
 def list_tables(body: ast.Module) -> frozenset[str]:
