@@ -34,6 +34,7 @@ from attncheck.lint.shell.words import expand_fields
 __all__ = ["Command", "ScriptStart", "WrittenFile", "parse_commands"]
 
 
+SBATCH_COUNT = re.compile(r"(--gres=gpu|--?[A-Za-z-]+?)(?:[=:]|\s+|(?<=^-N))(?:[a-zA-Z]\w*:)?(\d+)(?=\s|$)")
 SBATCH_DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(-\S.*)$", re.MULTILINE)
 DECLARATION_BUILTINS = {"export", "declare", "typeset", "local", "readonly"}
 WHOLE_VARIABLE = re.compile(r'"?\$\{?(\w+)(?:\[[@*]\])?\}?"?')
@@ -441,17 +442,18 @@ def _strip_trailing_newlines(segments: Segments) -> Segments:
 def _parse_sbatch_directives(text: str, text_start: int) -> dict[str, Variable]:
     """Return the variables that Slurm sets from the `#SBATCH` lines of a script: nodes, tasks and GPUs.
 
-    The text is at `text_start` of the source; -1 if it is not in the source.
+    The text is at `text_start` of the source; -1 if it is not in the source. sbatch(1), OUTPUT ENVIRONMENT VARIABLES.
     """
     variables: dict[str, Variable] = {}
     variable_names = {
         "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
         "-N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
         "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
-        "--gpus-per-node": ("SLURM_GPUS_PER_NODE",),
+        "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+        "--gres=gpu": ("SLURM_GPUS_ON_NODE",),
     }
     for line in SBATCH_DIRECTIVE.finditer(text):
-        for option in re.finditer(r"(--?[A-Za-z-]+?)(?:=|\s+|(?<=^-N))(\d+)(?=\s|$)", line[1]):
+        for option in SBATCH_COUNT.finditer(line[1]):
             for name in variable_names.get(option[1], ()):
                 start = text_start + line.start(1) + option.start(2) if text_start >= 0 else -1
                 variables[name] = Variable((Segment(option[2], start),), exported=True, is_slurms=True)
