@@ -706,6 +706,21 @@ def test_a_program_that_evaluates_with_verl_is_no_launch(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize(
+    ("program", "count"),
+    [("from own import main\nmain.run()\n", 0), ("from own import main, on_verl\nmain.run()\n", 1), (None, 1)],
+    ids=["its package", "its package imports verl", "not read"],
+)
+def test_a_program_with_keys_of_verl_and_without_verl_is_another_one(
+    tmp_path: Path, program: str | None, count: int
+) -> None:
+    text = "python3 -m mine.main_dag actor_rollout_ref.model.path=m algorithm.adv_estimator=grpo"
+    files = {"own/__init__.py": "", "own/main.py": "# as https://github.com/volcengine/verl\n", "run.sh": text}
+    files |= {"own/on_verl.py": "def run():\n    from verl.trainer.ppo.core_algos import kl_penalty\n"}
+    files |= {"mine/__init__.py": "", "mine/main_dag.py": program} if program is not None else {}
+    assert len(find_jobs(lint(write_tree(tmp_path, files))[1])) == count
+
+
+@pytest.mark.parametrize(
     ("before", "is_said"),
     [("", True), ("# ", False), ("pass  # ", False)],
     ids=["as in the release", "commented out", "removed"],
@@ -813,6 +828,24 @@ def test_a_program_that_prepares_its_rows_does_not_pack_them(tmp_path: Path, mor
     )
     command = "accelerate launch train.py --packing true --output_dir o --per_device_train_batch_size 1"
     report = lint_text(tmp_path, program, command, "h100x8,trl=0.17.0,transformers=4.51.0")
+    assert len([finding for finding in report.findings if "attend to each other" in finding.message]) == count
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "count"),
+    [
+        ("src/sft.py", "", 1),
+        ("src/sft.py", 'args.dataset_kwargs = {"skip_prepare_dataset": True}', 0),
+        ("trl/trainer/sft_trainer.py", 'kwargs.get("skip_prepare_dataset")', 1),
+    ],
+    ids=["no script", "a script that prepares its rows", "the library"],
+)
+def test_a_script_of_the_tree_may_read_a_configuration(tmp_path: Path, path: str, text: str, count: int) -> None:
+    keys = "model_name_or_path: m\npacking: true\nmax_seq_length: 9\ndataset_text_field: text\n"
+    write_tree(tmp_path, {path: text, "configs/sft.yaml": keys})
+    source = read_source(str(tmp_path / "configs/sft.yaml"))
+    snapshot = apply_target(ENVIRONMENT, parse_target("h100x8,trl=0.17.0,transformers=4.51.0"))
+    report = run.run(snapshot, run.Request((source,)), launches.read_model, launches.read_no_file)
     assert len([finding for finding in report.findings if "attend to each other" in finding.message]) == count
 
 

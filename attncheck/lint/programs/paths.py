@@ -2,9 +2,13 @@
 
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
+from attncheck.core.io.files import CannotRead, read_bounded
+
 MAX_WALKED = 4000  # folders of a tree
+MAX_SCRIPTS, MAX_SCRIPT_BYTES = 2000, 1 << 20
 
 
 def resolve_path(path: Path) -> Path:
@@ -24,3 +28,25 @@ def find_files(top: Path, name: str) -> Iterator[Path | None]:
             return
         if name in files:
             yield Path(folder, name)
+
+
+@lru_cache(maxsize=64)
+def may_contain(top: Path, word: str, skipped: frozenset[str]) -> bool:
+    """Return whether a Python file of a tree contains a word, or cannot be read, or the tree is too large.
+
+    Hidden folders and those in `skipped` are left out.
+    """
+    count = 0
+    for folder, folders, files in os.walk(top):
+        folders[:] = [inner for inner in folders if not inner.startswith(".") and inner not in skipped]
+        scripts = [name for name in files if name.endswith(".py")]
+        count += len(scripts)
+        try:
+            found = count > MAX_SCRIPTS or any(
+                word.encode() in read_bounded(Path(folder, name), MAX_SCRIPT_BYTES) for name in scripts
+            )
+        except CannotRead:
+            found = True
+        if found:
+            return True
+    return False

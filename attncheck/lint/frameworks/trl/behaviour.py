@@ -22,6 +22,8 @@ from attncheck.lint.fields import (
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.fields.reading import VersionedReading
 from attncheck.lint.frameworks.trl import constraints, tables
+from attncheck.lint.programs.paths import may_contain
+from attncheck.lint.programs.places import find_tree
 from attncheck.lint.programs.trainers import OWN_ROWS
 
 PACKING_STRATEGY_SINCE = "0.19"  # before, packing cut the joined text at any token (0.18.2 data_utils.py:475)
@@ -47,6 +49,7 @@ TOKEN_TYPES_REQUIRED = {
                    "`mm_token_type_ids` is required as a model input when training"),
     ),
 }  # fmt: skip
+LIBRARY_FOLDERS = frozenset({"trl", "site-packages", "dist-packages"})
 ONLINE_TRAINERS = ("grpo", "rloo", "distillation")
 
 
@@ -69,9 +72,15 @@ class LaunchReading(VersionedReading):
 
     @property
     def packed(self) -> bool:
-        """Whether documents are packed into one row: only in SFT, and only if TRL prepares the rows."""
-        is_prepared = OWN_ROWS not in (self.launch.trainers or ())
-        return self.trainer == "sft" and self.settings.is_on("packing") and is_prepared
+        """Whether documents are packed into one row: only in SFT, and only if TRL prepares the rows.
+
+        A configuration file without a command does not state its program, which may be a script of its tree.
+        """
+        if self.trainer != "sft" or not self.settings.is_on("packing"):
+            return False
+        return OWN_ROWS not in (self.launch.trainers or ()) and not (
+            not self.launch.words and may_contain(find_tree(self.launch), "skip_prepare_dataset", LIBRARY_FOLDERS)
+        )
 
     @property
     def packing_strategy(self) -> str:

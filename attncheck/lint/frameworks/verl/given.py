@@ -9,11 +9,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from attncheck.core.launch import Launch, Setting, SourceLocation, Word
 from attncheck.core.records import replace
 from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Release
+from attncheck.lint.programs.places import find_own_program, open_tree
+from attncheck.lint.programs.program import Entry, find_entry
 
 OVERRIDE = re.compile(r"(?P<prefix>\+\+|\+|~)?(?P<key>[A-Za-z_][\w.@/:-]*)(?:=(?P<value>.*))?", re.DOTALL)
 CONFIG_NAME_OPTIONS = ("--config-name", "-cn")
@@ -28,6 +30,8 @@ LONG_OPTIONS = (
 )
 OWN_CONFIG = re.compile(r"(?:^|/)verl/(?:\w+/)*config/")  # the package's own, which commands override
 TRAINER_MODULE = "verl.trainer.ppo.ray_trainer."
+NAMES_VERL = re.compile(rb"\b(?:from|import)[ \t]+verl\b|[\"'\s]verl[./]\w")  # "-m verl.trainer.main_ppo" too
+MAX_MODULES = 60  # that a program imports: those that its trainers are found in
 PPO_KEY_PREFIXES = ("actor_rollout_ref.", "critic.model.")
 
 
@@ -161,9 +165,23 @@ def find_trainer(launch: Launch) -> str:
         return ""  # it evaluates with the trainer's own helpers
     keys = [setting.name for setting in inputs.entries] + [override.key for override in inputs.overrides]
     if any(key.startswith(PPO_KEY_PREFIXES) for key in keys):
-        return _find_algorithm(inputs)
+        return "" if not names and _runs_other_package(launch) else _find_algorithm(inputs)
     is_sft_file = not launch.words and sum(key in SFT_KEYS for key in keys) >= 2
     return "sft" if is_sft_file else ""
+
+
+def _runs_other_package(launch: Launch) -> bool:
+    """Return whether a program was read that has verl's keys without verl: neither it nor what it imports names it."""
+    place = find_own_program(launch)
+    return place is not None and not _may_name_verl(place[0], place[1].folders, place[1].base)
+
+
+@lru_cache(maxsize=256)
+def _may_name_verl(entry: Entry, folders: tuple[Path, ...], base: Path) -> bool:
+    tree = open_tree(folders, base)
+    main = find_entry(entry, tree)
+    modules = [] if main is None else [main, *tree.list_imported(main, MAX_MODULES)]
+    return not modules or any(NAMES_VERL.search(module.content) for module in modules)
 
 
 def _is_foreign_option(word: Word) -> bool:
