@@ -629,7 +629,6 @@ FOUR = "python -m verl.trainer.main_ppo trainer.n_gpus_per_node=4 trainer.nnodes
     [
         ("CUDA_VISIBLE_DEVICES=2,3,7,8 ", 1, "leaves 3; ranks without a GPU fail"),
         ("CUDA_VISIBLE_DEVICES=0,1 ", 1, "leaves 2; verl raises a ValueError"),
-        ("CUDA_VISIBLE_DEVICES= ", 1, "leaves 0"),
         ("CUDA_VISIBLE_DEVICES=4,5,6,7 ", 1, ""),
         ("CUDA_VISIBLE_DEVICES=$1 ", 1, ""),
         ("CUDA_VISIBLE_DEVICES=0,1 ", 2, ""),  # the cluster's GPUs
@@ -643,6 +642,12 @@ def test_the_ray_that_verl_starts_has_the_visible_gpus(tmp_path: Path, before: s
     found = [finding for finding in report.findings if finding.code == "ATN447"]
     assert [finding.severity for finding in found] == ["warning"] * bool(words)
     assert all(words in finding.message for finding in found)
+
+
+def test_a_launch_that_hides_all_gpus_is_one_finding(tmp_path: Path) -> None:
+    report = lint_text(tmp_path, "", "CUDA_VISIBLE_DEVICES= " + FOUR.format(1), "h100x8,verl=0.5.0")
+    [finding] = [finding for finding in report.findings if finding.code in ("ATN447", "ATN449")]
+    assert finding.code == "ATN449" and "hides all" in finding.evidence[0]
 
 
 def test_a_configuration_that_a_program_completes_is_no_launch(tmp_path: Path) -> None:

@@ -52,11 +52,11 @@ def check(snapshot: Snapshot, job: Job) -> Problems:
     if is_under_ray and job.framework != "verl":
         raise MissingFact("a launch does not state the number of nodes of the Ray cluster")
     if isinstance(snapshot.devices, Absent):
-        return  # without any GPU, other rules report it
+        return  # without any GPU, ATN449 reports it
     need(snapshot.devices, "the list of GPUs")
     available = count_job_gpus(snapshot, job)
-    if available is None or required <= available:
-        return
+    if not available or required <= available:
+        return  # ATN449 reports a variable that hides all of them
     nodes = f" on {job.nodes} nodes like this one" if job.nodes > 1 else ""
     there_are = "there is" if available == 1 else "there are"
     setting = snapshot.env(gpus.VISIBLE_DEVICES) if locate_variables(snapshot, gpus.VISIBLE_DEVICES) else Absent()

@@ -11,6 +11,7 @@ Source: none of the frameworks trains on a CPU; each stops when it places its fi
 """
 
 from attncheck.core.snapshot import NOT_ASKED
+from attncheck.doctor.queries import gpus, locate_variables
 from attncheck.doctor.queries.launch import describe_job
 from attncheck.doctor.rules import Absent, Fix, Job, Problem, Problems, Rule, Snapshot, Unreadable, about_job, need
 
@@ -30,7 +31,7 @@ def check(snapshot: Snapshot, job: Job) -> Problems:
         ),
         subject=describe_job(job),
         predicted=True,
-        locations=(job.location,),
+        locations=locate_variables(snapshot, gpus.VISIBLE_DEVICES) or (job.location,),
     )
 
 
