@@ -42,11 +42,11 @@ def may_contain(top: Path, word: str, skipped: frozenset[str]) -> bool:
         scripts = [name for name in files if name.endswith(".py")]
         count += len(scripts)
         try:
-            found = count > MAX_SCRIPTS or any(
+            is_there = count > MAX_SCRIPTS or any(
                 word.encode() in read_bounded(Path(folder, name), MAX_SCRIPT_BYTES) for name in scripts
             )
         except CannotRead:
-            found = True
-        if found:
+            is_there = True
+        if is_there:
             return True
     return False
