@@ -11,13 +11,11 @@ from attncheck.agree.launching import CutScoring, change, cut_scoring
 from attncheck.agree.reading import ReadJob, read_job
 from attncheck.core import codec
 from attncheck.core.agreement import ENGINES, EngineName, Rollout, Scoring
-from attncheck.core.facts import Known
-from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import Source
-from attncheck.core.report import Report
+from attncheck.core.report import Finding, Fix, Problem, Report
 from attncheck.core.results.agree import AgreedModel, AgreeSection, Cause
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.probes.payload.model import files
 from attncheck.lint import run as lint

@@ -7,9 +7,14 @@ from dataclasses import dataclass, field
 from attncheck.cluster.differ import find_differing_nodes
 from attncheck.cluster.differences import find_differences, group_nodes
 from attncheck.cluster.judge import judge_nodes
-from attncheck.cluster.lacking_gpus import count_gpus, find_lacking_nodes
 from attncheck.cluster.packing import Failure, Unpacker
-from attncheck.cluster.placement import NOTHING_REQUESTED, PlacementRequest, choose_placement
+from attncheck.cluster.placement import (
+    NOTHING_REQUESTED,
+    PlacementRequest,
+    choose_placement,
+    count_gpus,
+    find_lacking_nodes,
+)
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.node_ranges import parse_nodes
 from attncheck.core.report import Report, by_severity, is_selected

@@ -14,9 +14,8 @@ from typing import Any, Generic, TypeVar
 
 from packaging.version import Version
 
-from attncheck.core.facts import Fact, Known
 from attncheck.core.job import Job
-from attncheck.core.snapshot import Host, Snapshot
+from attncheck.core.snapshot import Fact, Host, Known, Snapshot
 
 T = TypeVar("T")
 Part = str | tuple[Callable[[Snapshot, str], Any], str]  # a field, a part of a field, or a query and its subject

@@ -15,10 +15,9 @@ from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.cases import Case
-from attncheck.core.findings import Finding, Problem
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.lists import group_values
-from attncheck.core.report import InterruptedRun, Report
+from attncheck.core.report import Finding, InterruptedRun, Problem, Report
 from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.timings import (
     PASSES_TITLES,

@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from attncheck.core.cases import Case, Dtype, with_name
-from attncheck.core.facts import value_or
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.model import Model
 from attncheck.core.results.ring_timings import Passes
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Snapshot, value_or
 from attncheck.measure import discovery
 from attncheck.measure.suites import MIN_SAMPLED_SEQLEN, iter_layer_kinds
 

@@ -8,12 +8,10 @@ from typing import Any, cast
 
 from attncheck.core import codec
 from attncheck.core.cases import Case, with_name
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import Unanswered
-from attncheck.core.report import InterruptedRun, Report
+from attncheck.core.report import Finding, Fix, InterruptedRun, Problem, Report
 from attncheck.core.results.determinism import DeterminismSection
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Snapshot, value_or
 from attncheck.core.verdicts import (
     FAIL_FACTOR,
     UNMEASURED,

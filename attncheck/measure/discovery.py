@@ -5,10 +5,9 @@ from typing import Any
 
 from attncheck.attention import backends
 from attncheck.attention.backend import Backend
-from attncheck.core.facts import Absent, Known, value_or
 from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.model import Model
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Known, Snapshot, value_or
 from attncheck.core.verdicts import BackendState
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool

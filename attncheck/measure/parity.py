@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 from attncheck.core import codec
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, DTYPES, Case, Dtype
-from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.lists import group_values
-from attncheck.core.report import InterruptedRun, Report
+from attncheck.core.report import Finding, Fix, InterruptedRun, Problem, Report
 from attncheck.core.results.parity import ParitySection
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict, judge_run

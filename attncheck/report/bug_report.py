@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from attncheck.core.cases import Case
-from attncheck.core.facts import Known
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.report import Finding, Report, Run
-from attncheck.core.snapshot import normalise_name
+from attncheck.core.snapshot import Known, normalise_name
 from attncheck.report.finding_lines import merge_alike
 from attncheck.report.markdown_findings import format_finding
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block

@@ -15,8 +15,7 @@ from typing import TextIO
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.files import replace_file
 from attncheck.core.io.streams import fit_text
-from attncheck.core.report import Report
-from attncheck.report.formats import format_names, load_format
+from attncheck.report.formats import Report, format_names, load_format
 
 
 @dataclass(frozen=True)

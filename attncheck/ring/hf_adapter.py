@@ -26,8 +26,7 @@ from attncheck.core.results.hf_adapter import (
 from attncheck.core.results.ring import RingSection
 from attncheck.core.snapshot import Known, Snapshot
 from attncheck.doctor import engine
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.model import disable_ring_attention
+from attncheck.doctor.fixes import disable_ring_attention, install
 from attncheck.doctor.knowledge import ring_flash_attn as knowledge
 from attncheck.doctor.queries import requirements
 from attncheck.ring import group

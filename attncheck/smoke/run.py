@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.plan import Change, Plan
-from attncheck.core.report import InterruptedRun, Report
+from attncheck.core.report import HUGE, UNMEASURED, Finding, Fix, InterruptedRun, MeasuredOn, Problem, Report, Verdict
 from attncheck.core.results.smoke import (
     CheckResult,
     PlanRun,
@@ -26,7 +25,6 @@ from attncheck.core.results.smoke import (
     worst_first,
 )
 from attncheck.core.snapshot import Snapshot
-from attncheck.core.verdicts import HUGE, UNMEASURED, MeasuredOn, Verdict
 from attncheck.doctor import engine
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint import frameworks, plan_settings

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.results.collectives import Communication
-from attncheck.ring import communication, communication_findings
+from attncheck.ring import communication_check, communication_findings
 from attncheck.ring.bandwidth_map import find_outliers, find_slow_links, list_pairs, make_map
 from attncheck.ring.pairs import MAX_NODE_PAIRS, choose_pairs, count_ranks_per_node
 from attncheck.workers.execution import ExecutionTarget
@@ -204,7 +204,7 @@ def test_real_ranks_one_of_which_sends_slowly(tmp_path: Path, monkeypatch: pytes
     pytest.importorskip("torch")
     monkeypatch.setenv("PYTHONPATH", faulty_links.write_fault(tmp_path / "site", HOSTS_AND_A_SLOW_RANK))
     target = ExecutionTarget(sys.executable, "cpu")
-    result = communication.run(4, target, s.laptop(), lambda text: None, 60.0)
+    result = communication_check.run(4, target, s.laptop(), lambda text: None, 60.0)
     assert {facts.node for facts in result.ranks} == {0, 1, 2, 3}
     assert make_map(result).unit == "node" and len(make_map(result).links) == 6
     rates = {e.ranks: e.gb_per_s for e in list_pairs(result)}

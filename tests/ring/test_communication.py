@@ -18,7 +18,7 @@ from attncheck.core.results.collectives import CollectiveResult, Communication, 
 from attncheck.doctor.probes.collect import collect_snapshot
 from attncheck.report.formats.text import format_blocks
 from attncheck.report.sections.ring import show_communication
-from attncheck.ring import communication, communication_findings, topology
+from attncheck.ring import communication_check, communication_findings, topology
 from attncheck.ring.pairs import choose_pairs
 from attncheck.workers.execution import ExecutionTarget
 from tests import snapshots as s
@@ -28,7 +28,9 @@ pytest.importorskip("torch")
 
 
 def check_communication(ranks: int, seconds: float = 30.0) -> Communication:
-    return communication.run(ranks, ExecutionTarget(sys.executable, "cpu"), s.laptop(), lambda text: None, seconds)
+    return communication_check.run(
+        ranks, ExecutionTarget(sys.executable, "cpu"), s.laptop(), lambda text: None, seconds
+    )
 
 
 def get_exchange(result: Communication, operation: str, ranks: tuple[int, ...] | None = None) -> CollectiveResult:
@@ -253,7 +255,7 @@ def gpus() -> ExecutionTarget:
 @pytest.mark.multigpu
 def test_gpus_are_right_and_as_fast_as_their_link(gpus: ExecutionTarget, marker: str) -> None:
     snapshot = collect_snapshot(None, ("static", "device"), None, None, 60.0)
-    result = communication.run(2, gpus, snapshot, lambda text: None)
+    result = communication_check.run(2, gpus, snapshot, lambda text: None)
     assert result.transport == "nccl"
     assert [e.outcome for e in result.exchanges] == ["ok"] * 4
     assert all(e.wrong == 0 and e.bytes == 64 << 20 for e in result.exchanges)
@@ -267,7 +269,7 @@ def test_without_peer_access_nvlink_is_found_slow(
 ) -> None:
     snapshot = collect_snapshot(None, ("static", "device"), None, None, 60.0)
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
-    result = communication.run(2, gpus, snapshot, lambda text: None)
+    result = communication_check.run(2, gpus, snapshot, lambda text: None)
     if not result.routes[0].kind.startswith("NV"):
         pytest.skip("no NVLink here")
     assert finding_codes(result) == ["ATN524"]
@@ -278,7 +280,7 @@ def test_wrong_data_of_gpus_are_seen(
     gpus: ExecutionTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", faulty_links.write_fault(tmp_path / "site", SUBTLE))
-    result = communication.run(2, gpus, s.h200x2(), lambda text: None)
+    result = communication_check.run(2, gpus, s.h200x2(), lambda text: None)
     assert all(e.outcome == "ok" and e.wrong for e in result.exchanges)
     assert get_exchange(result, "send_recv").places[0].got == "unwritten memory"
     assert get_exchange(result, "reduce_scatter").places[0].got == "the sum with rank 0 twice"
@@ -290,7 +292,7 @@ def test_lost_gpus_are_named(
 ) -> None:
     source = FAILING.replace("RANK == 2", "RANK == 0").replace("RANK == 3", "RANK == 1")
     monkeypatch.setenv("PYTHONPATH", faulty_links.write_fault(tmp_path / "site", source))
-    result = communication.run(2, gpus, s.h200x2(), lambda text: None, 15.0)
+    result = communication_check.run(2, gpus, s.h200x2(), lambda text: None, 15.0)
     dead, raised, hung = (get_exchange(result, name) for name in ("ring", "all_gather", "reduce_scatter"))
     assert get_exchange(result, "send_recv").outcome == "ok"
     assert dead.outcome == "died" and "rank 0" in dead.reason

@@ -9,8 +9,7 @@ _load_balancer.py (`_create_default_load_balancer`).
 """
 
 from attncheck.attention.backend import Backend, Device, Installed, defer
-from attncheck.attention.backends import ring_flash_attn, sdpa_flash
-from attncheck.core.cases import Case
+from attncheck.attention.backends import Case, ring_flash_attn, sdpa_flash
 from attncheck.core.sharding import Sharding, explain_indivisible
 
 

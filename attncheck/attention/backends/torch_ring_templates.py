@@ -10,10 +10,8 @@ Source: torch 2.13, torch/distributed/tensor/experimental/_context_parallel/_att
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Installed, Outputs
-from attncheck.attention.backends import ring_flash_attn, sdpa_flash
+from attncheck.attention.backends import Backend, Case, Device, Installed, Outputs, ring_flash_attn, sdpa_flash
 from attncheck.attention.backends.torch_context_parallel import SHARDING, refuse_ring
-from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs

@@ -7,10 +7,9 @@ Packed rows go to `flash_attn_varlen_func` with the cu_seqlens of the whole row,
 from dataclasses import replace
 
 from attncheck.attention.backend import Backend, Device, defer
-from attncheck.attention.backends import flash_attention_2
+from attncheck.attention.backends import Case, flash_attention_2
 from attncheck.attention.backends.ulysses_sdpa import SHARDING, refuse_ulysses
 from attncheck.attention.calls.ulysses_heads import local_case
-from attncheck.core.cases import Case
 
 EMULATED_CAPABILITY = (9, 0)  # the emulated kernels accept the same arguments as the real ones on this GPU
 

@@ -11,9 +11,8 @@ Source: arXiv 2309.14509; verl 0.9.1, verl/utils/ulysses.py and verl/models/tran
 """
 
 from attncheck.attention.backend import Backend, Device, Installed, defer
-from attncheck.attention.backends import ring_flash_attn, sdpa_efficient, sdpa_flash
+from attncheck.attention.backends import Case, ring_flash_attn, sdpa_efficient, sdpa_flash
 from attncheck.attention.calls.ulysses_heads import local_case, sdpa_backend
-from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding, explain_indivisible
 
 

@@ -12,10 +12,9 @@ from dataclasses import replace
 from functools import partial
 
 from attncheck.attention.backend import Backend, Device, defer
-from attncheck.attention.backends import ring_flash_attn
+from attncheck.attention.backends import Case, ring_flash_attn
 from attncheck.attention.backends.flash_attention_2 import DETERMINISTIC, KERNEL_PATTERN
 from attncheck.attention.calls.flash_attn_package import find_distribution
-from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding
 
 

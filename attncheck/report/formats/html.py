@@ -1,7 +1,6 @@
 """The report as one HTML page that opens from disk: verdict, findings with fixes to copy, charts, environment."""
 
-from attncheck.core.report import Report
-from attncheck.report.formats import Format
+from attncheck.report.formats import Format, Report
 
 
 def render(report: Report, verbose: bool) -> str:

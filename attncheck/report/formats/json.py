@@ -1,8 +1,7 @@
 """The report as one JSON document; `attncheck schema` prints its schema."""
 
-from attncheck.core.report import Report
 from attncheck.report import document
-from attncheck.report.formats import Format
+from attncheck.report.formats import Format, Report
 
 
 def render(report: Report, verbose: bool) -> str:

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 
 from attncheck.core.io.visible import indent_continuation, show_line_ends
 from attncheck.core.lists import group_values
-from attncheck.core.report import Finding, Report
 from attncheck.report.finding_lines import INDENT, evidence_and_fixes, find_allowance, measured_questions
-from attncheck.report.formats import Format
+from attncheck.report.formats import Finding, Format, Report
 from attncheck.report.interpreter_line import describe_interpreter
-from attncheck.report.sections import load_view
-from attncheck.report.testcases import TestCase
+from attncheck.report.sections import TestCase, load_view
 
 # Characters that XML 1.0 (2.2) forbids in a document, even as a character reference.
 FORBIDDEN_CHARACTER = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

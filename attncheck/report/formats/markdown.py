@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from attncheck.core.report import Report
 from attncheck.core.results.repair import RepairSection
 from attncheck.report.blocks import Block, Bullets, Code, Curve, Fold, Heading, Items, Paragraph, Table, is_titled
 from attncheck.report.finding_lines import describe_allowed, describe_skips, measured_questions, merge_alike
-from attncheck.report.formats import Format
+from attncheck.report.formats import Format, Report
 from attncheck.report.interpreter_line import describe_interpreter
 from attncheck.report.markdown_findings import format_finding
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block, format_table

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from attncheck.core.io.visible import indent_continuation, show_line_ends
-from attncheck.core.report import Finding, Report
 from attncheck.core.results.repair import RepairSection
 from attncheck.report.blocks import (
     STYLES,
@@ -43,7 +42,7 @@ from attncheck.report.finding_lines import (
     name_step,
     page_of,
 )
-from attncheck.report.formats import Format
+from attncheck.report.formats import Finding, Format, Report
 from attncheck.report.interpreter_line import describe_interpreter
 from attncheck.report.lines import Line, column_line
 from attncheck.report.sections import load_views

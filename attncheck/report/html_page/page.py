@@ -12,7 +12,6 @@ from pathlib import Path
 
 from attncheck import __version__
 from attncheck.core.facts import Known
-from attncheck.core.report import Report
 from attncheck.core.results.diff import DiffSection
 from attncheck.core.results.labels import LabelsSection
 from attncheck.core.results.lint import launches_of
@@ -25,7 +24,7 @@ from attncheck.report.html_page.environment import environment_section
 from attncheck.report.html_page.findings import findings_section
 from attncheck.report.html_page.room import BUG_REPORT_BYTES, PANELS_BYTES, byte_size, clip, take_blocks
 from attncheck.report.interpreter_line import describe_interpreter
-from attncheck.report.sections import load_view
+from attncheck.report.sections import Report, load_view
 from attncheck.report.verdict import describe_verdict, judge_report, write_sentence
 
 SIGNS = {"error": "✕", "warning": "!", "note": "i", "open": "?", "ok": "✓"}

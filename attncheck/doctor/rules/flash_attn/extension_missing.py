@@ -17,10 +17,9 @@ PrimeIntellect-ai/prime-rl#1972, #2587.
 
 from collections.abc import Iterator
 
-from attncheck.core.environment import Distribution
 from attncheck.doctor.fixes import avoid_flash_attn, build_flash_attn, flash_attn_fixes, install
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Distribution, Fix, Known, Problem, Problems, Rule, Snapshot
 
 SKIP_BUILD = {
     "flash-attn": "FLASH_ATTENTION_SKIP_CUDA_BUILD",

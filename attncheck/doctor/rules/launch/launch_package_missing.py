@@ -13,9 +13,7 @@ Source: openrlhf 0.11.2 models/ring_attn_utils.py:3-4; transformers 5.17.0 model
 `_flash_attn_can_dispatch`; ring_flash_attn 0.1.8 adapters/hf_adapter.py.
 """
 
-from attncheck.core.model import Model
-from attncheck.doctor.fixes import install_flash_attn_package, install_packages
-from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.fixes import install_flash_attn_package, install_packages, use_other_attention
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_wheels import FLASH_ATTN_3_INDEX
 from attncheck.doctor.knowledge.hub_kernels import FLASH_REDIRECTS
@@ -35,6 +33,7 @@ from attncheck.doctor.rules import (
     Fix,
     Job,
     Known,
+    Model,
     Problem,
     Problems,
     Rule,

@@ -19,9 +19,8 @@ and 1.9.0 cannot evaluate OnlineDPO.
 from dataclasses import replace
 
 from attncheck.core.experiments import TOLERANCE, EvaluationMeasurement
-from attncheck.core.job import Job
 from attncheck.doctor.queries.launch import name_settings
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Fix, Job, Known, Problem, Problems, Rule, Snapshot
 
 SAME = 0.1  # a loss may count the first label of a row, or not
 OFF = {"no", "false", "null", "none", ""}

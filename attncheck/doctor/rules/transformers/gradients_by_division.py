@@ -43,10 +43,9 @@ from attncheck.core.experiments import (
     Experiments,
     GradientMeasurement,
 )
-from attncheck.core.job import Job
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Fix, Job, Known, Problem, Problems, Rule, Snapshot
 from attncheck.doctor.rules.transformers.neutral_change_trains_otherwise import is_of_job
 
 UNDIVIDED = "one batch"

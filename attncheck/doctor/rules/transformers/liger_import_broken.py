@@ -14,7 +14,6 @@ Source: the import lane's own observation.
 
 from collections.abc import Iterator
 
-from attncheck.core.environment import Distribution
 from attncheck.doctor.fixes import install, required_triton
 from attncheck.doctor.knowledge import liger
 from attncheck.doctor.knowledge.transformers import entry_for_version
@@ -27,6 +26,7 @@ from attncheck.doctor.queries import (
     requirements,
 )
 from attncheck.doctor.rules import (
+    Distribution,
     Fix,
     ImportOutcome,
     Known,

@@ -52,9 +52,8 @@ from attncheck.core.experiments import (
     SHORT_STEP,
     TwinMeasurement,
 )
-from attncheck.core.job import Job
 from attncheck.doctor.queries.launch import name_settings
-from attncheck.doctor.rules import Fix, Known, MissingFact, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Fix, Job, Known, MissingFact, Problem, Problems, Rule, Snapshot
 
 CUT = "max_length"
 OFF = {"", "0", "false", "no", "none", "null"}

@@ -16,8 +16,7 @@ position_ids in GRPO, RLOO and OnlineDPO. Faults of this kind: huggingface/trl#6
 
 import re
 
-from attncheck.core.job import Job
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Fix, Job, Known, Problem, Problems, Rule, Snapshot
 
 LEARNED = {"gpt2", "gpt_neo", "gpt_bigcode"}  # transformers 5.17.0: their positions are learned, and start at column 0
 HOOK = (
