@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs, Refused
-from attncheck.core.cases import Case, diagonal_shift
+from attncheck.core.cases import Case, diagonal_shift, visible_bounds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,7 +113,6 @@ def _build_block_mask(inputs: Inputs) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 
     from attncheck.attention.masks import document_positions
-    from attncheck.core.cases import visible_bounds
 
     case = inputs.case
     if not case.causal and not case.needs_mask:

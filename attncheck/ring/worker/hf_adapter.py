@@ -25,15 +25,13 @@ from attncheck.core.results.hf_adapter import SHARD_TOKENS, AdapterRun, Shape
 from attncheck.core.verdicts import Outcome
 from attncheck.ring.worker import packed_row, small_models
 from attncheck.ring.worker.packed_row import PackedRow
-from attncheck.ring.worker.rank import RankContext
+from attncheck.ring.worker.rank import RankContext, RankFailed
 
 DTYPE = torch.bfloat16
 
 
 def adapter(context: RankContext) -> None:
     """Measure every item, (attn_implementation, shape of model), across all ranks; rank 0 judges."""
-    from attncheck.ring.worker.rank import RankFailed
-
     _stay_offline()
     check = AdapterCheck(context)
     for index, (implementation, shape) in enumerate(context.message["items"]):

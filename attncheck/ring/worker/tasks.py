@@ -18,8 +18,6 @@ WARM_UP_CALLS = 3
 
 def parity(context: RankContext) -> None:
     """Measure every item with its backend, across all ranks; rank 0 judges."""
-    from attncheck.ring.worker.session import RankSession
-
     backends_by_name = backends.load()[0]
     sessions: dict[str, RankSession] = {}
     for index, case, backend in _iter_items(context, backends_by_name):

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from attncheck.attention.kernel_trace import trace_kernels
 from attncheck.core.results.smoke import Layer
 
 ATTENTION_MODULE = re.compile(r"(self_attn|attn|attention|linear_attn|mixer)$")
@@ -179,8 +180,6 @@ def collect_attention_kernels(call: Callable[[], Any], device: torch.device) -> 
     """Return up to six names of attention kernels that a GPU ran during `call`; none on a CPU."""
     if device.type != "cuda":
         return ()
-    from attncheck.attention.kernel_trace import trace_kernels
-
     names = trace_kernels(call, "cuda")[1]
     attention_kernels = [name for name in names if re.search(r"flash|fmha|sdpa|attention|mha", name, re.IGNORECASE)]
     return tuple(dict.fromkeys(name.removeprefix("void ").split("<")[0][:120] for name in attention_kernels))[:6]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import Step
+from attncheck.smoke.worker import liger_model
 from attncheck.smoke.worker.data.language import LossBounds
 from attncheck.smoke.worker.data.packing import Batch, pack_rows
 from attncheck.smoke.worker.deterministic_mode import determinism_settings, synchronize
@@ -69,8 +70,6 @@ class Trainer:
         """Return the loss summed over a batch's predicted tokens; with liger, the model's own loss, without logits."""
         with self.testbed.autocast_context(self.plan):
             if self.plan.liger:
-                from attncheck.smoke.worker import liger_model
-
                 return liger_model.summed_loss(self.model, batch)
             logits = self.model(**batch.inputs).logits
         return self.loss_function(logits.reshape(-1, logits.shape[-1]), batch.labels.reshape(-1))
@@ -105,9 +104,7 @@ def prepare_model(testbed: Testbed, plan: Plan) -> nn.Module:
     if plan.gradient_checkpointing:
         enable_checkpointing(model)
     if plan.liger:
-        from attncheck.smoke.worker.liger_model import patch_model
-
-        patch_model(model)
+        liger_model.patch_model(model)
     if plan.compile:
         model.compile()  # in place: parameters keep their names
     return model

@@ -15,6 +15,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from attncheck.attention.device import describe_exception
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker import controls
@@ -44,7 +45,7 @@ def run(testbed: Testbed) -> CheckResult:
         except UNSUPPORTED_ERRORS as error:
             if plan is testbed.plan:
                 raise
-            notes.append(f"not in float32: {_describe_error(error)}")
+            notes.append(f"not in float32: {describe_exception(error)}")
             continue
         measures += comparison.measures
         warnings += comparison.warnings
@@ -124,7 +125,7 @@ def poison_neighbours(testbed: Testbed, is_varlen: bool) -> tuple[list[str], lis
         try:
             logits = testbed.run_batch(model, Batch(inputs, batch.labels, batch.spans), backward=False).logits
         except (*UNSUPPORTED_ERRORS, AttributeError) as error:  # a router may need the tokens: deepseek_v4's
-            return [], [f"not tested with NaN: the model does not accept embeddings: {_describe_error(error)}"]
+            return [], [f"not tested with NaN: the model does not accept embeddings: {describe_exception(error)}"]
         if not bool(torch.isfinite(logits[batch.spans.index(kept_span)]).all()):
             spreading.append(name)
     if not spreading:
@@ -149,12 +150,6 @@ def describe_blindness(testbed: Testbed, measures: Sequence[Measure]) -> str:
     if change > min(LEAK_MULTIPLE * FP32_LIMIT, limit):
         return ""
     return f"documents that attend to each other change logits by only {change:.1g}: this model cannot show a leak"
-
-
-def _describe_error(error: BaseException) -> str:
-    from attncheck.attention.device import describe_exception
-
-    return describe_exception(error)
 
 
 def runs_varlen_kernels(testbed: Testbed) -> bool:

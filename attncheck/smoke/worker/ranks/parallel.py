@@ -19,7 +19,7 @@ from attncheck.core import codec
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, Layer
 from attncheck.core.verdicts import Outcome
-from attncheck.ring.worker.rank import RankContext
+from attncheck.ring.worker.rank import RankContext, RankFailed
 from attncheck.smoke.worker.data.language import Language
 from attncheck.smoke.worker.models import build
 from attncheck.smoke.worker.ranks import loss_shares, reference
@@ -43,8 +43,6 @@ class _StepFailed(Exception):
 
 def smoke(member: RankContext) -> None:
     """Run the check on every item, (driver, case); `cases` has the model and the plan of each case. Rank 0 judges."""
-    from attncheck.ring.worker.rank import RankFailed
-
     build.stay_offline()
     for index, (driver, name) in enumerate(member.message["items"]):
         member.send_if_leader({"started": index})
