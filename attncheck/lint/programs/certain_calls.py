@@ -6,9 +6,10 @@ that both branches call is certainly called, with the keywords that both give it
 
 import ast
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from attncheck.lint.programs.modules import SourceModule
-from attncheck.lint.programs.syntax import list_children, list_statements
+from attncheck.lint.programs.syntax import join_name, list_children, list_statements
 
 UNCERTAIN = (ast.Lambda, ast.IfExp, ast.Dict, ast.BoolOp, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
 NONE = ast.Constant(None, lineno=0, col_offset=0)
@@ -16,21 +17,48 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def find_certain_calls(modules: Sequence[SourceModule]) -> Iterator[tuple[SourceModule, ast.Call]]:
-    """Yield the calls that the first module certainly makes, also those in functions of the others."""
+    """Yield the calls that the first module certainly makes, also those in functions of the others.
+
+    A name means a function of its module or an imported one, `x.name` a function of an imported module or a method of
+    a class that is named: `trainer.train()` calls no function `train` of another module.
+    """
     functions = [
         (module, node) for module in modules for node in list_statements(module.body) if isinstance(node, FUNCTIONS)
     ]
+    classes = [node for module in modules for node in list_statements(module.body) if isinstance(node, ast.ClassDef)]
+    owners = {item: node.name for node in classes for item in node.body if isinstance(item, FUNCTIONS)}
+    bases = {node.name: {getattr(base, "id", getattr(base, "attr", "")) for base in node.bases} for node in classes}
     waiting: list[tuple[SourceModule, Sequence[ast.stmt]]] = [(module, module.body.body) for module in modules[:1]]
-    names: set[str] = set()
+    names: set[str] = set()  # all, and of these the ones after a dot, the imported ones, and those in each module
+    attributes: set[str] = set()
+    imported: set[str] = set()
+    direct: set[tuple[Path, str]] = set()
     while waiting:
         module, body = waiting.pop(0)
-        new: set[str] = set()
         for node in _walk(_iter_certain(body)):
-            new.add(getattr(node, "id", getattr(node, "attr", "")))
             if isinstance(node, ast.Call):
                 yield module, node
-        waiting += [(owner, node.body) for owner, node in functions if node.name in new - names]
-        names |= new
+            elif isinstance(node, ast.Attribute):
+                attributes.add(node.attr)
+                imported |= {node.attr} if _is_imported(module, join_name(node).partition(".")[0]) else set()
+            elif isinstance(node, ast.Name):
+                direct.add((module.path, node.id))
+                imported |= {node.id} if _is_imported(module, node.id) else set()
+        names |= {name for _, name in direct} | attributes
+        names |= {base for name in names & bases.keys() for base in bases[name]}
+        called = [
+            (owner, node)
+            for owner, node in functions
+            if (node.name in attributes and owners[node] in names if node in owners else node.name in imported)
+            or (node not in owners and (owner.path, node.name) in direct)
+        ]
+        waiting += [(owner, node.body) for owner, node in called]
+        functions = [pair for pair in functions if pair not in called]
+
+
+def _is_imported(module: SourceModule, name: str) -> bool:
+    bound = (*module.bindings.get(name, ()), *module.bindings.get("*", ()), *module.local_imports.get(name, ()))
+    return any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in bound)
 
 
 def _iter_certain(statements: Sequence[ast.stmt]) -> Iterator[ast.AST]:

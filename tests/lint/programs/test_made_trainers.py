@@ -168,3 +168,25 @@ def test_the_head_of_a_programs_model(loads: str, head: str, tmp_path: Path) -> 
     tree = SourceTree((tmp_path,), tmp_path)
     module = find_entry(Entry(str(tmp_path / "train.py")), tree)
     assert module is not None and find_made(tree, [module])[1].head == head
+
+
+@pytest.mark.parametrize(
+    ("start", "is_made"),
+    [
+        ("import other\nother.train()", True),
+        ("from other import train\ntrain()", True),
+        ("import other, tools\nother.Worker().train()", False),
+        ("import other\nmodel.train()", False),
+        ("import other\nother.Child().fit()", True),
+        ("import other\nmodel.fit()", False),
+    ],
+)
+def test_a_method_of_another_object_calls_no_function_of_the_program(tmp_path: Path, start: str, is_made: bool) -> None:
+    made = "from transformers import Trainer\ndef train():\n    Trainer(model=m, tokenizer=t)\n"
+    classes = "class Base:\n    def fit(self):\n        train()\nclass Child(Base):\n    pass\n"
+    write_tree(tmp_path, {"train.py": f"{start}\n", "other.py": made + classes, "tools.py": "", ".git/HEAD": ""})
+    tree = SourceTree((tmp_path,), tmp_path)
+    main = find_entry(Entry(str(tmp_path / "train.py")), tree)
+    assert main is not None
+    keywords, _ = find_made(tree, [main, *tree.list_imported(main, 9)])
+    assert bool(keywords) == is_made
