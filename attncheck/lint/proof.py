@@ -32,6 +32,11 @@ from attncheck.lint.sources import read_source
 
 CLOSE_MATCH = 0.8
 QUOTED_CHECK = re.compile(r"(\w+) [\w.]+ ([\w/]+\.py):.*?: ((?:if .+: )?assert .+)")
+# Launchers that append the rank's number to the program's options: the option, the switch against it, and the source.
+APPENDING = {
+    "torch.distributed.launch": ("--local-rank", "use_env", "torch 2.13.0 distributed/launch.py:170, unless --use-env"),
+    "deepspeed": ("--local_rank", "no_local_rank", "deepspeed 0.18.8 launcher/launch.py:261, unless --no_local_rank"),
+}
 CHOOSING_FRAMEWORKS = ("trl", "transformers")  # their launches mostly start users' scripts
 LIBRARIES = ("trl", "transformers", "unsloth")
 
@@ -122,7 +127,10 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     return replace(
         job,
         unknown_settings=tuple(_settle_by_program(job, launch, program)),
-        problems=tuple(_settle_problems(job, launch, program, release)),
+        problems=(
+            *_settle_problems(job, launch, program, release),
+            *_find_appended(launch, program, release),
+        ),
         remarks=(*job.remarks, remark),
     )
 
@@ -230,6 +238,20 @@ def _settle_problems(job: Job, launch: Launch, program: Program, release: Chosen
         if is_refused and (is_about_value or taken.get(problem.location, "\0") in problem.message):
             continue
         yield problem if is_trusted else _soften_problem(problem)
+
+
+def _find_appended(launch: Launch, program: Program, release: ChosenRelease) -> Iterator[SettingProblem]:
+    """Yield the problem of a launcher that appends an option to the program's, which refuses it."""
+    is_proven = program.style == "argparse" or (program.style == "dataclasses" and release.is_known)
+    if not (is_proven and program.is_complete) or takes_name(program, "--local_rank"):
+        return
+    written = {word.text.replace("-", "_") for word in launch.launcher_words}
+    for word in launch.launcher_words:
+        option, switch, evidence = APPENDING.get(word.text.rpartition("/")[2], ("", "", ""))
+        if option and not takes_name(program, option) and written.isdisjoint((f"__{switch}", "__launcher")):
+            text = f"{program.path} does not define {option}, which this launcher appends"
+            advice = f"add --{switch}, or start it with torchrun"
+            yield SettingProblem("refuses", text, (evidence,), word.location, advice=advice, universal=True)
 
 
 def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], release: ChosenRelease) -> Job:

@@ -396,6 +396,26 @@ def test_an_option_without_its_value_is_as_the_parser_of_the_program_takes_it(
     assert [f.severity for f in report.findings if f.code == "ATN441"] == ([severity] if severity else [])
 
 
+@pytest.mark.parametrize(
+    ("launcher", "more", "count"),
+    [
+        ("deepspeed", "", 1),
+        ("deepspeed --no_local_rank", "", 0),
+        ("deepspeed", "'--local_rank'", 0),
+        ("deepspeed", "'--local-rank'", 1),
+        ("python -m torch.distributed.launch", "", 1),
+        ("python -m torch.distributed.launch --use-env", "", 0),
+        ("python -m torch.distributed.launch", "'--local-rank'", 0),
+        ("torchrun", "", 0),
+    ],
+)
+def test_the_rank_that_a_launcher_appends_is_an_option(tmp_path: Path, launcher: str, more: str, count: int) -> None:
+    program = ARGPARSE_TRAINER.format(keywords="action='store_true'")
+    program = program.replace("parser.parse", f"parser.add_argument({more})\nparser.parse") if more else program
+    report = lint_text(tmp_path, program, COMMAND.replace("torchrun", launcher))
+    assert len([finding for finding in report.findings if "appends" in finding.message]) == count
+
+
 @pytest.mark.parametrize(("name", "count"), [("--train", 0), ("--train_sampling_strategy", 1)])
 def test_an_abbreviation_may_be_an_option_of_a_program_that_is_not_here(tmp_path: Path, name: str, count: int) -> None:
     keys = '{"output_dir": "o", "per_device_train_batch_size": 1, "learning_rate": 0.1, "num_train_epochs": 1}'
