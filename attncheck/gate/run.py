@@ -27,7 +27,7 @@ LAUNCH_CHECKS: tuple[Check, ...] = ("lint", "rehearsal")  # these need a launch
 STATIC_CHECKS: tuple[Check, ...] = ("doctor", "lint")  # these judge; the others measure
 INTERRUPTED = "interrupted"
 BUDGET_SPENT = "the time budget was used up"
-NOTHING_LINTED = "no known trainer is started"
+NOTHING_LINTED = "no known trainer was recognised"
 CUT_BY_BUDGET = "the time budget ran out during the check"
 
 

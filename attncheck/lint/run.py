@@ -704,7 +704,7 @@ def _make_unknown_findings(source: Source, evidence: str, read_file: ReadFile) -
     notes = (note for launch in started for note in launch.notes)
     unreadable = dict.fromkeys(note for note in notes if open_ends.COULD_NOT_BE_READ in note)
     missing = next(filter(None, (find_missing_script(launch, read_file) for launch in started)), "")
-    reason = f"{missing}: no such file" if missing else "no known trainer is started"
+    reason = f"{missing}: no such file" if missing else "no known trainer was recognised"
     faults = (fault for launch in started if launch.launchers for fault in find_script_faults(launch))
     for fault in itertools.islice((fault for fault in faults if fault.consequence == "refuses"), 1):
         fix = Fix("what to do", "manual", fault.advice)

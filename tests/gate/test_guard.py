@@ -216,7 +216,7 @@ def test_a_command_that_may_start_is_one_line_on_standard_error(project: Path) -
         result = subprocess.run(command, cwd=project, capture_output=True, timeout=60, text=True)
         assert (result.returncode, result.stdout) == (0, "out")
         lines.append(result.stderr)
-    first = "attncheck: 1 passed, 0 errors; not linted: no known trainer is started"
+    first = "attncheck: 1 passed, 0 errors; not linted: no known trainer was recognised"
     assert lines[0] == first + "\n"
     assert re.fullmatch(re.escape(first) + r"; kept answer of \d{4}-\d\d-\d\d \d\d:\d\d UTC\n", lines[1])
     assert start_command(project, "printf", "out").stderr == b""  # --quiet
@@ -243,10 +243,10 @@ def test_a_script_of_no_known_trainer_is_not_linted_and_starts(project: Path) ->
         [*PROGRAM, "run", "--", "sh", "train.sh"], cwd=project, capture_output=True, timeout=60, text=True
     )
     assert (result.returncode, result.stdout) == (0, "started\n")
-    assert "not linted: no known trainer is started" in result.stderr
+    assert "not linted: no known trainer was recognised" in result.stderr
     gated = subprocess.run([*PROGRAM, "gate"], cwd=project, capture_output=True, timeout=60, text=True)
     assert gated.returncode == 0
-    assert "not run lint  no known trainer is started" in gated.stdout
+    assert "not run lint  no known trainer was recognised" in gated.stdout
 
 
 def test_an_answer_is_taken_from_the_cache_while_nothing_changed(project: Path) -> None:

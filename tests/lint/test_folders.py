@@ -103,7 +103,7 @@ def test_findings_are_grouped_with_their_places(folder: Path) -> None:
     assert line.startswith("       at      repo/scripts/a.sh:2:8") and line.endswith(" and 3 more")
     assert "\ncorrected repo" not in rendered
     assert re.search(r"^\d+ corrected: `attncheck lint FILE", rendered, re.MULTILINE)
-    assert "1 other file of the folders: no known trainer is started" in rendered
+    assert "1 other file of the folders: no known trainer was recognised" in rendered
     assert re.search(r"^- +not read +repo/configs/data.json: larger than 256 KiB", rendered, re.MULTILINE)
 
 

@@ -232,7 +232,7 @@ def test_what_starts_no_known_trainer_is_not_linted_and_no_failure(
     assert (result.returncode, result.stderr) == (0, "")
     name = "other.yaml" if "other.yaml" in argv else "command line"
     assert result.stdout.startswith("nothing was linted: ")
-    assert f"\n-       {name}  not linted: no known trainer is started\n" in result.stdout
+    assert f"\n-       {name}  not linted: no known trainer was recognised\n" in result.stdout
 
 
 def test_a_fix_that_is_not_kept_is_not_called_proven() -> None:

@@ -72,11 +72,11 @@ def launch_rows(report: Report, section: LintSection) -> Iterator[tuple[str, str
     for launch in section.launches:
         text = f"{describe_job(launch.job)}{_describe_unread(launch)}"
         yield _worst_mark(severities, launch), str(launch.job.location), text
-    yield from (("-", name, "not linted: no known trainer is started") for name in section.not_linted)
+    yield from (("-", name, "not linted: no known trainer was recognised") for name in section.not_linted)
     yield from (("-", "not read", text) for text in section.not_read)
     if section.without_launch:
         plural = "s" * (section.without_launch > 1)
-        yield "-", "others", f"{section.without_launch} other file{plural} of the folders: no known trainer is started"
+        yield "-", "others", f"{section.without_launch} other file{plural} of the folders: no known trainer was recognised"
 
 
 def list_corrections(section: LintSection) -> Iterator[tuple[str, str]]:
