@@ -61,6 +61,7 @@ EXPANSION = re.compile(r"\$[A-Za-z_{(@*0-9]|`")
 MAX_CALLED_SCRIPTS = 20  # run by one source, directly or indirectly
 MAX_CALL_DEPTH = 4
 MAX_EMBEDDED_SCRIPTS = 200  # in one job file
+SAVED_ARGUMENTS = ("args.json", "sft_args.json")  # of a run that was started: written by ms-swift 4.6.0, and 2.x
 MAX_LAUNCHERS = 12  # nested in one command
 
 
@@ -83,6 +84,8 @@ def find_launches(
         return finder.find_embedded(source, python_scripts.find_scripts(source))
     if source.kind not in ("yaml", "json", "toml"):
         return list(finder.find_in_script(source, commands.ScriptStart()))
+    if PurePosixPath(source.name).name in SAVED_ARGUMENTS:
+        return []
     parsed_file = configuration.parse_configuration(source)
     launch = Launch(source, entries=parsed_file.entries, file=source, notes=parsed_file.notes)
     launch = config_parents.attach_parents(launch, read_file)
@@ -154,9 +157,14 @@ class _LaunchFinder:
                 launch = attach_trainers(launch)  # settings of trainers that are not in the script itself
                 launch = _attach_parsed_file(launch, files)
                 launch = deepspeed_config.attach_config(launch, files.read)
-                yield launch
-                if not self.starts_training(launch):
-                    yield from self._find_carried(launch, command, files)
+                script, starts = called_scripts.find_called_script(launch.words), self.starts_training(launch)
+                carried = list(self._find_carried(launch, command, files)) if script or not starts else []
+                if script and starts:  # its arguments look like a launch, but the script may set anything
+                    end = f"{open_ends.SCRIPT}{script[0].text} ({script[0].location})"
+                    launch = replace(launch, open_ends=(*launch.open_ends, end))
+                if not starts or not carried:
+                    yield launch
+                yield from carried
 
     def _find_carried(self, launch: Launch, command: commands.Command, files: WrittenFiles) -> Iterator[Launch]:
         """Yield the launch after a wrapper's `--`, or else those of the script that a command runs."""
@@ -367,6 +375,8 @@ def _starts_no_job(words: Sequence[Word]) -> bool:
     first = words[0].text.rsplit("/", 1)[-1]
     second = words[1].text if len(words) > 1 else ""
     if first in COPYING_PROGRAMS and any(word.text in COPYING_VERBS for word in words[1:4]):
+        return True
+    if any(word.text in ("-h", "--help") for word in words[1:]):
         return True
     return first in NON_JOB_COMMANDS or (first == "ray" and second in ("start", "stop", "status"))
 

@@ -15,13 +15,15 @@ from attncheck.core.launch import Launch, Word
 from attncheck.core.records import replace
 
 COULD_NOT_BE_READ = "could not be read"
-CONFIGURATION_FILE = "the configuration file "
+CONFIGURATION_FILE, SCRIPT = "the configuration file ", "the script "
 SCRIPT_ARGUMENTS = re.compile(r"\$(?:[@*]|\{[@*]\}|\{[@*]:\d+\})")
 EXPANSION = re.compile(r"\$(?:\w+|[@*]|\{.*\}|\(.*\))|`.*`", re.DOTALL)
 MANY_WORDS = re.compile(r"\$(?:[@*]|\{[@*][^}]*\}|\{\w+\[[@*]\][^}]*\})", re.DOTALL)
 COMPLETING = ("verl",)  # whose commands set what a configuration file leaves open
 # `llamafactory-cli train "$CONFIG"`, `--config $1`
-CONFIGURATION = re.compile(r"\$\{?(?:\w*(?:config|cfg|yaml|recipe)\w*|\d)(?:[:-][^{}]*)?\}?|.*\.ya?ml", re.IGNORECASE)
+CONFIGURATION = re.compile(
+    r"\$\{?(?:\w*(?:config|cfg|yaml|recipe)\w*|\d)(?:[:-][^{}]*)?\}?|[^=]*\.ya?ml", re.IGNORECASE
+)
 MAX_SHOWN = 3
 
 
@@ -32,12 +34,14 @@ def is_script_arguments(word: Word) -> bool:
 
 def find_open_ends(launch: Launch) -> tuple[str, ...]:
     """Return the parts that may set more than was read: words that may contain whole options, and unread files."""
-    return tuple(dict.fromkeys((*_find_open_words(launch.whole), *_find_unread_files(launch.notes))))
+    unknown = [] if launch.file is not None else list(_find_unknown_files(launch.words))
+    files = (f"{CONFIGURATION_FILE}{word.text} ({word.location})" for word in unknown)
+    return tuple(dict.fromkeys((*_find_open_words(launch.whole, unknown), *files, *_find_unread_files(launch.notes))))
 
 
-def _find_open_words(words: Sequence[Word]) -> Iterator[str]:
+def _find_open_words(words: Sequence[Word], files: Sequence[Word]) -> Iterator[str]:
     for index, word in enumerate(words):
-        if word.known or not EXPANSION.fullmatch(word.text):
+        if word.known or not EXPANSION.fullmatch(word.text) or word in files:
             continue
         before = words[index - 1].text if index else ""
         is_value = before.startswith("-") and "=" not in before
@@ -52,19 +56,16 @@ def _find_unread_files(notes: Sequence[str]) -> Iterator[str]:
 
 
 def lacks_configuration(launch: Launch) -> bool:
-    """Return whether the launch's own configuration file was not read, so that absence shows nothing."""
-    is_unread = any(end.startswith(CONFIGURATION_FILE) for end in launch.open_ends)
-    return is_unread or (launch.file is None and _names_unknown_file(launch.words))
+    """Return whether the launch's own configuration file or script was not read, so that absence shows nothing."""
+    return any(end.startswith((CONFIGURATION_FILE, SCRIPT)) for end in launch.open_ends)
 
 
-def _names_unknown_file(words: Sequence[Word]) -> bool:
-    """Return whether a command names a configuration file whose path is known only at run time."""
-    return any(
-        not word.known
-        and CONFIGURATION.fullmatch(word.text)
-        and (not before.text.startswith("-") or before.text in ("--config", "--config_file"))
-        for before, word in itertools.pairwise(words)
-    )
+def _find_unknown_files(words: Sequence[Word]) -> Iterator[Word]:
+    """Yield the configuration files of a command whose paths are known only at run time."""
+    for before, word in itertools.pairwise(words):
+        is_named = not before.text.startswith("-") or before.text in ("--config", "--config_file")
+        if not word.known and is_named and CONFIGURATION.fullmatch(word.text.removeprefix("config=")):
+            yield word
 
 
 def soften_problems(job: Job, launch: Launch) -> Job:

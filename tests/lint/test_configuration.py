@@ -7,6 +7,8 @@ import pytest
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Kind, Setting, Source
 from attncheck.lint.files.configuration import parse_configuration, parse_entries
+from attncheck.lint.launches import find_launches
+from tests.lint.launches import read_no_file
 
 YAML = """# a comment
 model: meta/llama  # another
@@ -138,3 +140,9 @@ def test_what_does_not_parse_is_one_line(text: str, kind: Kind, message: str) ->
     with pytest.raises(BadUsage) as raised:
         parse_entries(Source("f", text, kind))
     assert message in str(raised.value) and "\n" not in str(raised.value) and str(raised.value).startswith("f")
+
+
+@pytest.mark.parametrize(("name", "count"), [("out/v0/args.json", 0), ("out/v0/train.json", 1)])
+def test_the_arguments_that_a_run_saves_are_no_launch(name: str, count: int) -> None:
+    text = '{"output_dir": "o", "per_device_train_batch_size": 1, "model": "m", "tuner_type": "lora"}'
+    assert len(find_launches(Source(name, text, "json"), read_no_file)) == count

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
+from pathlib import Path
+
 import pytest
 
 from attncheck.core.findings import Finding
@@ -13,6 +16,7 @@ from attncheck.lint.launches import find_launches
 from attncheck.report.sections.lint import launch_rows
 from tests import snapshots as s
 from tests.lint import launches
+from tests.lint.programs.trees import write_tree
 
 PPO = "python3 -m verl.trainer.main_ppo trainer.n_gpus_per_node=8"
 SFT = "torchrun --nproc_per_node 8 -m openrlhf.cli.train_sft --pretrain m --dataset d"
@@ -31,15 +35,17 @@ def open_ends(text: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize(
     "words",
-    ['"$@"', "$@", "$*", '"${@:2}"', "$EXTRA_ARGS", "${ARGS[@]}", "$(cat options)", "`cat options`", "--config $1 $2",
-     "--config missing.yaml"],
+    ['"$@"', "$@", "$*", '"${@:2}"', "$EXTRA_ARGS", "${ARGS[@]}", "$(cat options)", "`cat options`", "--config $1",
+     "--config missing.yaml", '"$ROOT/x.yaml"', "config=$ROOT/x.yaml"],
 )  # fmt: skip
 def test_what_may_set_more_is_an_open_end(words: str) -> None:
     [end] = open_ends(f"{PPO} {words}")
     assert "run.sh:1:" in end or end == "the configuration file missing.yaml"
 
 
-@pytest.mark.parametrize("words", ["--model $MODEL", "a.b=$1", '--path "$HOME/x"', "--n $(nproc)", "", "data.x='$y'"])
+@pytest.mark.parametrize(
+    "words", ["--model $MODEL", "a.b=$1", '--path "$HOME/x"', "--n $(nproc)", "", "data.x='$y'", "tools=$ROOT/x.yaml"]
+)
 def test_an_unknown_value_is_no_open_end(words: str) -> None:
     assert open_ends(f"{PPO} {words}") == ()
 
@@ -111,3 +117,54 @@ def test_a_rule_whose_fix_adds_a_setting_says_nothing_if_the_configuration_was_n
     request = run.Request((Source("run.sh", PPO + words, "shell"),), version="0.9.1")
     report = run.run(s.laptop(), request, launches.read_model, launches.read_no_file)
     assert ("ATN425" in {finding.code for finding in report.findings}) is is_said
+
+
+OVERRIDES = "data.train_batch_size=8 actor_rollout_ref.actor.ppo_mini_batch_size=16 trainer.n_gpus_per_node=8"
+
+
+def test_overrides_for_a_script_are_read_with_its_launch() -> None:
+    """`bash ppo.sh a.b=1` is no launch of its own: the script may set everything that the command does not."""
+
+    def read_file(name: str) -> Source | None:
+        return Source(name, f'{PPO} actor_rollout_ref.rollout.n=4 "$@"', "shell") if name == "ppo.sh" else None
+
+    request = run.Request((Source("run.sh", f"bash ppo.sh {OVERRIDES}", "shell"),), version="0.5.0")
+    [launch] = launches_of(run.run(s.laptop(), request, launches.read_model, read_file))
+    names = {setting.name for setting in launch.job.settings}
+    assert names >= {"actor_rollout_ref.rollout.n", "data.train_batch_size"}
+
+
+@pytest.mark.parametrize(("before", "is_said"), [("bash /nowhere/ppo.sh", False), ("python ppo.py", True)])
+def test_a_script_that_was_not_read_may_set_what_is_absent(before: str, is_said: bool) -> None:
+    findings, _ = lint(f"{before} {OVERRIDES}", "0.5.0")
+    assert any("unset" in finding.message for finding in findings) is is_said
+
+
+@pytest.mark.parametrize(("path", "is_said"), [("${ROOT}/x.yaml", False), ("--stage sft", True)])
+def test_a_program_raises_nothing_for_what_an_unread_file_may_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, is_said: bool
+) -> None:
+    arguments = """
+        from dataclasses import dataclass
+
+        @dataclass
+        class ModelArguments:
+            model_name_or_path: str | None = None
+
+            def __post_init__(self):
+                if self.model_name_or_path is None:
+                    raise ValueError("Please provide `model_name_or_path`.")
+        """
+    parser = """
+        from transformers import HfArgumentParser
+        from .model_args import ModelArguments
+
+        def get_train_args(args=None):
+            return HfArgumentParser([ModelArguments]).parse_args_into_dataclasses()
+        """
+    files = {"__init__.py": "", "hparams/__init__.py": "", "hparams/parser.py": parser}
+    files |= {"hparams/model_args.py": arguments}
+    write_tree(tmp_path, {f"src/llamafactory/{name}": textwrap.dedent(text) for name, text in files.items()})
+    monkeypatch.chdir(tmp_path)
+    findings, _ = lint(f"llamafactory-cli train {path}", "0.9.4")
+    assert any("Please provide" in finding.message for finding in findings) is is_said
