@@ -42,9 +42,8 @@ from attncheck.lint.frameworks.ms_swift.changes import make_edits
 from attncheck.lint.frameworks.ms_swift.megatron import build_megatron_job, read_megatron_settings
 from attncheck.lint.frameworks.ms_swift.plan import format_plan
 from attncheck.lint.frameworks.ms_swift.rehearsal import cut
-from attncheck.lint.frameworks.ms_swift.values import MsSwiftReading, count_leading_words, field_name, read_settings
+from attncheck.lint.frameworks.ms_swift.values import MsSwiftReading, field_name, find_command, read_settings
 
-PROGRAMS = ("swift", "megatron")
 OWN_KEYS = frozenset(  # a file with `model` and one of these is ms-swift's
     {
         *("tuner_type", "train_type", "attn_impl", "rlhf_type"),
@@ -82,13 +81,12 @@ SCRIPT_OF_SWIFT = re.compile(r"\bimport\b[^;\n]*\bswift\b.*/cli/(\w+)\.py", re.D
 
 def detect_verb(launch: Launch) -> str:
     """Return the verb of a launch ("sft", "pt", "rlhf", "megatron"); "" if it does not use ms-swift."""
-    words = [word.text.rsplit("/", 1)[-1] if index == 0 else word.text for index, word in enumerate(launch.words[:2])]
-    if words and words[0] in PROGRAMS:
-        verb = words[1] if len(words) > 1 else ""
-        if verb in ms_swift.RLHF_VERBS and words[0] != MEGATRON:
+    if command := find_command(launch):
+        verb = launch.words[1].text if len(launch.words) > 1 else ""
+        if verb in ms_swift.RLHF_VERBS and command != MEGATRON:
             return "rlhf"
-        return (MEGATRON if words[0] == MEGATRON else verb) if verb in ms_swift.VERBS else ""
-    if words:
+        return (MEGATRON if command == MEGATRON else verb) if verb in ms_swift.VERBS else ""
+    if launch.words:
         first = launch.words[0].text.removesuffix(".py").replace("/", ".")
         own_verb = next((verb for verb in ms_swift.VERBS if first.endswith(f"swift.cli.{verb}")), "")
         installed = SCRIPT_OF_SWIFT.search(launch.words[0].text)
@@ -118,8 +116,8 @@ def list_entries(launch: Launch) -> tuple[str, ...]:
 
 def _detect_verb_of_file(launch: Launch) -> str:
     names = {entry.name.split(".")[0] for entry in launch.entries}
-    if "model" not in names or not names & OWN_KEYS or launch.source.name.endswith("args.json"):
-        return ""  # a run saves its arguments as args.json
+    if "model" not in names or not names & OWN_KEYS:
+        return ""
     if names & MEGATRON_KEYS:
         return MEGATRON
     return "rlhf" if "rlhf_type" in names else "sft"
@@ -153,7 +151,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         plan=_build_plan(settings, world_size),
         model=read_model_name(launch),
         location=location,
-        settings=tuple(settings.by_field.values()),
+        settings=tuple(item for item in settings.by_field.values() if item.name != "--config"),  # its command reads it
         unknown_settings=_find_unknown_settings(settings),
         problems=collect_problems(BEHAVIOURS, settings),
         world_size=world_size,
@@ -182,7 +180,7 @@ def _read_megatron_job(launch: Launch, version: str, location: SourceLocation) -
     job = Job("ms-swift", version, MEGATRON, model=model, location=location, nodes=nodes, remarks=(remark,))
     is_stated = bool(launch.launchers) or any(name in settings.environ for name in ("NPROC_PER_NODE", "NNODES"))
     world_size = _read_world_size(settings) if is_stated else Absent("the launch does not set NPROC_PER_NODE")
-    return build_megatron_job(job, launch, read_megatron_settings(launch, count_leading_words(launch)), world_size)
+    return build_megatron_job(job, launch, read_megatron_settings(launch, 2 if find_command(launch) else 1), world_size)
 
 
 def _read_world_size(settings: MsSwiftReading) -> Fact[int]:
@@ -193,7 +191,7 @@ def _read_world_size(settings: MsSwiftReading) -> Fact[int]:
     counts = [settings.environ.get(name) for name in ("NPROC_PER_NODE", "NNODES")]
     if any(text is not None and not text.isdecimal() for text in counts):
         return Unreadable("NPROC_PER_NODE and NNODES are known only at run time")
-    if launch.words and launch.words[0].text.rsplit("/", 1)[-1] in PROGRAMS:
+    if find_command(launch):
         return Known(_read_count(settings, "NPROC_PER_NODE") * _read_count(settings, "NNODES"))
     if any(counts):
         return Known(_read_count(settings, "NPROC_PER_NODE") * _read_count(settings, "NNODES"))

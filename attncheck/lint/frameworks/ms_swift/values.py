@@ -11,6 +11,8 @@ from attncheck.lint.fields import DefaultedReading, Launch, Setting, Snapshot, p
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.renames import translate_name, translate_setting
 
+COMMANDS = {"swift": "swift.cli.main", "megatron": "swift.cli._megatron.main"}  # command -> its module
+
 
 def read_settings(launch: Launch, verb: str, version: str, snapshot: Snapshot | None = None) -> "MsSwiftReading":
     """Return the settings of a launch as a release reads them; the command's options override the file's keys."""
@@ -62,13 +64,15 @@ def _parse_options(launch: Launch, known_names: Mapping[str, Any]) -> Iterator[S
         kind = known_names.get(field_name(name, known_names), ("str", None))[0]
         return "optional" if kind.startswith("bool") else "many" if kind.startswith("list") else "one"
 
-    yield from arguments.parse_options(launch.words[count_leading_words(launch) :], arity, launch.source)
+    yield from arguments.parse_options(launch.words[2 if find_command(launch) else 1 :], arity, launch.source)
 
 
-def count_leading_words(launch: Launch) -> int:
-    """Return the number of words before the options: the program and its verb, or a module."""
-    words = [word.text.rsplit("/", 1)[-1] for word in launch.words[:2]]
-    return 2 if words and words[0] in ("swift", "megatron") else 1
+def find_command(launch: Launch) -> str:
+    """Return the command that a launch starts, by its name or its module ("swift", "megatron"); "" if it does not."""
+    first = launch.words[0].text if launch.words else ""
+    module, name = first.removesuffix(".py").replace("/", "."), first.rsplit("/", 1)[-1]
+    by_module = (command for command, own in COMMANDS.items() if name == command or module.endswith(own))
+    return next(by_module, "")
 
 
 def field_name(option: str, known_names: Mapping[str, Any]) -> str:
