@@ -63,7 +63,7 @@ PROGRESS_STEP = 50  # files between two progress messages
 MIN_FOREIGN_KEYS, MIN_FOREIGN_SHARE = 2, 0.25  # of a file's keys
 MAX_ROUNDS = 4  # a corrected launch may need correction again, such as a renamed flag with an invalid value
 NEEDS_QUOTES = re.compile(r"['\"`$]|\\(?!\n)")  # would end or change a string that holds a script
-OTHER_DEVICES = re.compile(r"^ASCEND_|(?:^|_)NPU_")  # of machines without GPUs: PYTORCH_NPU_ALLOC_CONF
+OTHER_DEVICES = re.compile(r"^(?:ASCEND|HCCL)_|(?:^|_)NPU_")  # of machines without GPUs: PYTORCH_NPU_ALLOC_CONF
 ReadModel = Callable[[str], Fact[Model]]
 ReadFile = Callable[[str], "Source | None"]
 

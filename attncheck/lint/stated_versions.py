@@ -136,7 +136,8 @@ def find_stated_versions(source: Source, program: Path | None = None) -> StatedV
     here = Path.cwd() if source.name in (COMMAND, "-") else Path(source.name).absolute().parent
     folders = _list_folders(here)
     if program is not None and any(folder in folders for folder in program.parents):
-        others = [folder for folder in _list_folders(program.parent) if folder not in folders]
+        above = (*folders, *here.parents)  # which may be more than the folders that count
+        others = [folder for folder in _list_folders(program.parent) if folder not in above]
         shared = next(index for index, folder in enumerate(folders) if folder in program.parents)
         folders[shared:shared] = others
     own = _list_installed({source.name: source.text} if source.kind == "shell" else {})

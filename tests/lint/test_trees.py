@@ -631,6 +631,7 @@ def test_a_value_that_the_tree_s_own_class_takes_is_no_finding(tmp_path: Path) -
         ("torchrun /a/verl/verl/trainer/fsdp_sft_trainer.py model.partial_pretrain=m data.train_batch_size=32", 0),
         ("python -m verl.trainer.main_ppo trainer.nnodes=4 trainer.n_gpus_per_node=16", 1),
         ("python -m verl.trainer.main_ppo trainer.nnodes=4 trainer.n_gpus_per_node=16 trainer.device=npu", 0),
+        ("HCCL_EXEC_TIMEOUT=9 python -m verl.trainer.main_ppo trainer.nnodes=4 trainer.n_gpus_per_node=16", 0),
         ("ASCEND_RT_VISIBLE_DEVICES=0 python -m verl.trainer.main_ppo trainer.nnodes=4 trainer.n_gpus_per_node=16", 0),
     ],
 )
@@ -992,6 +993,53 @@ def test_a_fork_of_torchtitan_may_fix_its_attention(tmp_path: Path, text: str, e
     write_tree(tmp_path, {"torchtitan/train.py": TITAN.replace("{0}", text)})
     report = lint_text(tmp_path, "", "torchrun --nproc_per_node 8 -m torchtitan.train --training.seq_len 8")
     assert [launch.job.plan.attn_implementation for launch in launches_of(report)] == [expected]
+
+
+SWIFT = {
+    "swift/__init__.py": "",
+    "swift/version.py": "__version__ = '3.12.0.dev0'\n",
+    "swift/llm/__init__.py": "",
+    "swift/llm/argument/__init__.py": "",
+    "swift/llm/argument/train_args.py": """
+        from dataclasses import dataclass
+
+        @dataclass
+        class TrainArguments:
+            model: str = ""
+            output_dir: str = ""
+        """,
+    "run.sh": "swift sft {} --model m --output_dir o\n",
+}
+
+
+@pytest.mark.parametrize(("option", "count"), [("--config x.yaml", 0), ("--confg x.yaml", 1)])
+def test_the_file_that_the_command_of_ms_swift_reads_is_no_option_of_its_class(
+    tmp_path: Path, option: str, count: int
+) -> None:
+    source = read_source(str(write_tree(tmp_path, SWIFT, option)))
+    snapshot = apply_target(ENVIRONMENT, parse_target("h100x8"))
+    request = run.Request((source,), stated="missing")
+    report = run.run(snapshot, request, launches.read_model, make_file_reader((source,)))
+    assert len([finding for finding in report.findings if finding.code == "ATN440"]) == count
+
+
+@pytest.mark.parametrize(("option", "errors"), [("--own_option", 0), ("--nested 1", 0), ("--alpha_loss 1", 1)])
+def test_a_tree_in_another_tree_has_its_own_program_and_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, errors: int
+) -> None:
+    inner = "third_party/a/b/other"  # with the script's folders, deeper than the search for a repository goes
+    script = {"examples/sft/run.sh": ARGPARSE["run.sh"].format(option), "version.txt": "0.6.0"}
+    more = ARGPARSE["openrlhf/options.py"] + '    parser.add_argument("--nested")\n'
+    tree = ARGPARSE | script | {"openrlhf/options.py": more}
+    write_tree(tmp_path, {**ARGPARSE, "version.txt": "0.9.0", **{f"{inner}/{name}": tree[name] for name in tree}})
+    monkeypatch.chdir(tmp_path)
+    source = read_source(f"{inner}/examples/sft/run.sh")
+    snapshot = apply_target(ENVIRONMENT, parse_target("h100x8"))
+    request = run.Request((source,), stated="missing")
+    report = run.run(snapshot, request, launches.read_model, make_file_reader((source,)))
+    [launch] = launches_of(report)
+    assert launch.job.version == "0.6.0"
+    assert len([finding for finding in report.findings if finding.code == "ATN440"]) == errors
 
 
 def test_a_file_is_found_from_any_folder_up_to_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

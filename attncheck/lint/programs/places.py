@@ -44,7 +44,8 @@ def find_program(
         return None
     text = written.text if written is not None else None
     python_path = launch.environ.get("PYTHONPATH", "")
-    place = _find_place(target, name, text, tuple(_start_folders(launch)), python_path, site_folders, closed)
+    folders = tuple(_start_folders(launch, not name.endswith(".py")))
+    place = _find_place(target, name, text, folders, python_path, site_folders, closed)
     return (place[0], SourceTree(*place[1:], closed=closed)) if place is not None else None
 
 
@@ -168,12 +169,15 @@ def list_start_folders(launch: Launch) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(folders))
 
 
-def _start_folders(launch: Launch) -> Iterator[Path]:
+def _start_folders(launch: Launch, is_module: bool) -> Iterator[Path]:
     """Yield the folders that a launch may start in; one that it changes into comes first.
 
-    An absolute one of another machine is the folder of this tree that has its end.
+    An absolute one of another machine is the folder of this tree that has its end. A module is that of the script's own
+    tree, if the current folder holds several trees: "third_party/other/verl" of "third_party/other/examples/run.sh".
     """
-    for base in _script_folders(launch):
+    current, *own = _script_folders(launch)
+    inner = [folder for folder in own if is_module and current in folder.parents]
+    for base in (*inner, current, *own):
         for path in list_paths(launch.folder) if launch.folder else ():
             folder = Path(os.path.normpath(base / path))
             if path == launch.folder or folder.is_dir():
