@@ -36,6 +36,7 @@ GPU_SETTINGS = (
     *("quantization_bit", "quantization_method", "quant_bits", "quant_method", "load_in_4bit", "load_in_8bit"),
 )
 GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb", "fused", "adamw_hf")  # transformers 5 removed the last one
+OPTION = re.compile(r"--?[A-Za-z]")
 VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 NAME = re.compile(r"[^\s,\[\]\"']+")  # in a list of JSON or Hydra, or of words
 OWN_OPTION = re.compile(r"\w+\.(\w+)")
@@ -147,10 +148,14 @@ def edit_options(launch: Launch, values: Mapping[str, str]) -> Iterator[Edit]:
         value = values.get(name.lstrip("-").replace("-", "_")) if name.startswith("-") else None
         if value is None:
             continue
+        following = launch.words[index + 1 : index + 2]
         if equals:
             yield edit_word(launch, word, f"{name}={shlex.quote(value)}")
-        elif index + 1 < len(launch.words):
-            yield edit_word(launch, launch.words[index + 1], shlex.quote(value))
+        elif following and not OPTION.match(following[0].text):
+            yield edit_word(launch, following[0], shlex.quote(value))
+        else:  # its value is a variable that is empty
+            place = edit_word(launch, word, f" {shlex.quote(value)}")
+            yield replace(place, span=(place.span[1], place.span[1]))
 
 
 def edit_word(launch: Launch, word: Word, text: str) -> Edit:

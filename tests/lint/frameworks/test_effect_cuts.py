@@ -385,3 +385,14 @@ def test_a_key_that_cannot_be_taken_out_is_no_rehearsal() -> None:
             Unanswered, match=r"hub_(model_id|token) may write files or send data, and cannot be removed"
         ):
             cut_wholly(f"{launches.AXOLOTL}{text}", "yaml")
+
+
+def test_an_option_whose_variable_is_empty_gets_a_value_of_its_own() -> None:
+    # bash leaves an empty `${MODEL}` out, so that the next word is an option: those of a launch to be filled in
+    options = "--model_name_or_path ${MODEL} --output_dir e --per_device_train_batch_size 1 --learning_rate 1e-5"
+    text = f"MODEL=\ntorchrun train.py {options} --data_path\n"
+    command = cut_wholly(text)[2]
+    assert f"--model_name_or_path {STAGE}/models/model --output_dir" in command
+    assert command.rstrip().endswith(f"--data_path {STAGE}/data/train.jsonl")
+    named = cut_wholly(text.replace("MODEL=", "MODEL=a/b", 1))[2]
+    assert "a/b" not in named and named.count(f"{STAGE}/models/") == 1
