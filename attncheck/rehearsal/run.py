@@ -44,7 +44,7 @@ from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.launches import CONFIG_SUFFIXES
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
-from attncheck.rehearsal import corrections, cutting, execution, extensions, known, missing
+from attncheck.rehearsal import corrections, cutting, execution, extensions, known, missing, paired
 from attncheck.rehearsal.columns import find_marker, iter_texts, read_columns, read_field_shapes, read_model_classes
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
@@ -189,6 +189,11 @@ def read_launches_of(snapshot: Snapshot, request: Request, source: Source) -> li
     """Return the launches of a source, as the examined environment's releases read them."""
     read_file = _read_nearby(request.make_reader(source))
     launches = read_launches(snapshot, source, request.read_model, read_file, request.own_loops)
+    if launches and all(map(paired.is_alone, launches)):
+        texts = paired.list_commands(source)
+        starts = (read_launches(snapshot, text, request.read_model, read_file, request.own_loops) for text in texts)
+        own = (read for group in starts for read in group if paired.reads_file(read, source))
+        launches = next(([read] for read in own), launches)
     if not request.model:
         return launches
     snapshot = lint.add_model(snapshot, request.model, request.read_model)

@@ -120,7 +120,7 @@ def _iter_types(base: str, types: Collection[str]) -> Iterator[_Named]:
     for kind in types:
         text = "[-_.]?".join(re.sub(r"\W|_", "", kind))
         for match in re.finditer(rf"(?<![a-z]){text}(?!(?<=\d)(?!forc)[a-z\d])(?!(?<=[a-z])(?!forc)[a-z])", base):
-            is_word = len(kind) < SHORT and kind.isalpha() and kind not in VERSIONS  # such as opt, git, bit
+            is_word = len(kind) < SHORT and kind.isalpha() and kind not in (*VERSIONS, base)  # opt, git, bit
             if not is_word or re.match(rf"[-_]?(?:{SIZE})", base[match.end() :] if match.start() == 0 else ""):
                 yield _Named(match.start(), match.end(), kind)
 

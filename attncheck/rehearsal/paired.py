@@ -1,0 +1,74 @@
+"""Finds the command that starts a user's program with a configuration file, for a file that is given alone.
+
+Launch scripts and READMEs of its tree name it: `train.py --config recipes/a.yaml`.
+"""
+
+import contextlib
+import functools
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from attncheck.core.io.files import CannotRead, read_bounded
+from attncheck.core.launch import Source
+from attncheck.lint.called_scripts import SCRIPT_SUFFIXES
+from attncheck.lint.rewriting import ReadLaunch
+from attncheck.rehearsal.columns import find_script
+
+FENCED = re.compile(r"^ *```[\w-]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)  # a command in Markdown
+PAIRED = (*SCRIPT_SUFFIXES, ".md")
+MAX_FOLDERS = 5000
+MAX_COMMANDS = 20  # that name the file
+MAX_BYTES = 1 << 18  # of a file
+
+
+def is_alone(read: ReadLaunch) -> bool:
+    """Return whether a launch is only a configuration file, of a framework whose users start programs of their own."""
+    framework = read.recognised.framework
+    return read.recognised.launch.file is read.recognised.launch.source and (
+        framework.general or framework.distribution == "trl"
+    )
+
+
+def reads_file(read: ReadLaunch, source: Source) -> bool:
+    """Return whether the program of a launch is found and reads a file, maybe by another machine's path."""
+    launch = read.recognised.launch
+    names = None if launch.file is None else (os.path.basename(launch.file.name), launch.file.text)
+    return (
+        names == (os.path.basename(source.name), source.text)
+        and not launch.is_remote
+        and bool(launch.words)
+        and find_script(launch) is not None
+    )
+
+
+def list_commands(source: Source) -> tuple[Source, ...]:
+    """Return the texts of shell commands that name a file, of the nearest scripts and READMEs first."""
+    named = re.compile(rf"(?<![\w.-]){re.escape(os.path.basename(source.name))}(?![\w-])")
+    return tuple(text for text in _iter_texts(source) if named.search(text.text))[:MAX_COMMANDS]
+
+
+def _iter_texts(source: Source) -> Iterator[Source]:
+    """Yield the scripts and the Markdown commands of the tree, those nearest to a file first."""
+    own = Path(os.path.abspath(source.name)).parent
+    paths = [Path(path) for path in _list_paths(os.getcwd())]
+    for path in sorted(paths, key=lambda path: (-len(os.path.commonpath((own, path.parent))), path.suffix == ".md")):
+        with contextlib.suppress(CannotRead):
+            text = read_bounded(path, MAX_BYTES).decode(errors="replace")
+            name = os.path.relpath(path)
+            if path.suffix != ".md":
+                yield Source(name, text, "shell")
+                continue
+            for block in FENCED.finditer(text):  # on its own lines
+                above = "\n" * text.count("\n", 0, block.start(1))
+                yield Source(name, above + block[1], "shell", editable=False)
+
+
+@functools.lru_cache(maxsize=4)
+def _list_paths(root: str) -> tuple[str, ...]:
+    paths: list[str] = []
+    for count, (folder, names, files) in enumerate(os.walk(root)):
+        names[:] = [name for name in names if not name.startswith(".")] if count < MAX_FOLDERS else []
+        paths += [os.path.join(folder, name) for name in sorted(files) if name.endswith(PAIRED)]
+    return tuple(paths)

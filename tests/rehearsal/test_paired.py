@@ -1,0 +1,98 @@
+"""A configuration file alone: the command of its tree that names it is rehearsed, with the user's own program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.facts import Absent
+from attncheck.core.launch import Source
+from attncheck.lint.rewriting import ReadLaunch
+from attncheck.rehearsal.run import Request, read_launches_of
+from tests.snapshots import laptop
+
+PROGRAM = """
+from trl import ModelConfig, SFTConfig, SFTTrainer, ScriptArguments, TrlParser
+script, training, model = TrlParser((ScriptArguments, SFTConfig, ModelConfig)).parse_args_and_config()
+SFTTrainer(model.model_name_or_path, args=training, train_dataset=[]).train()
+"""
+CONFIG = """model_name_or_path: Qwen/Qwen2.5-1.5B
+dataset_name: a/b
+per_device_train_batch_size: 2
+max_length: 512
+packing: true
+output_dir: out
+"""
+COMMAND = "accelerate launch --num_processes=2 src/{program}.py --config {path}\n"
+README = """
+Train it:
+
+```bash
+accelerate launch --num_processes=2 \\
+    src/sft.py --config recipes/a.yaml
+```
+"""
+
+
+def read(files: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> ReadLaunch:
+    """Return the launch of recipes/a.yaml, given alone, in a tree of these files."""
+    tree = {"recipes/a.yaml": CONFIG, "recipes/b.yaml": CONFIG + "seed: 1\n", "src/sft.py": PROGRAM} | files
+    for name, text in tree.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    monkeypatch.chdir(folder)
+    kinds = {".yaml": "yaml", ".sh": "shell", ".py": "python"}
+
+    def read_file(name: str) -> Source | None:
+        kind = kinds.get(Path(name).suffix, "shell")
+        return Source(name, Path(name).read_text(), kind) if Path(name).is_file() else None  # type: ignore[arg-type]
+
+    request = Request((), lambda name: Absent("not cached"), lambda source: read_file)
+    (launch,) = read_launches_of(laptop(), request, Source("recipes/a.yaml", CONFIG, "yaml"))
+    return launch
+
+
+@pytest.mark.parametrize(
+    ("files", "place"),
+    [
+        ({"README.md": README}, "README.md:6:"),
+        ({"run.sh": COMMAND.format(program="sft", path="recipes/a.yaml")}, "run.sh:1:"),
+        ({"run.sh": COMMAND.format(program="sft", path="/data/me/tree/recipes/a.yaml")}, "run.sh:1:"),
+        # the nearest one, and scripts before Markdown
+        (
+            {
+                "README.md": README,
+                "run.sh": COMMAND.format(program="sft", path="recipes/a.yaml"),
+                "recipes/run.sh": "cd ..\n" + COMMAND.format(program="sft", path="recipes/a.yaml"),
+            },
+            "recipes/run.sh:2:",
+        ),
+    ],
+)
+def test_the_command_that_names_the_file_starts_the_users_program(
+    files: dict[str, str], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = read(files, tmp_path, monkeypatch)
+    assert str(launch.job.location).startswith(place)
+    assert launch.recognised.launch.words[0].text == "src/sft.py"
+    named = {setting.name: setting.value for setting in launch.job.settings}
+    assert (launch.job.framework, named["max_length"]) == ("trl", "512")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"README.md": README.replace("a.yaml", "b.yaml")},  # another file of the tree
+        {"README.md": README.replace("```", "")},  # no command
+        {"run.sh": COMMAND.format(program="gone", path="recipes/a.yaml")},
+        {"run.sh": COMMAND.format(program="sft", path="recipes/a.yaml.old")},
+        {"run.sh": "cat recipes/a.yaml\n"},
+    ],
+)
+def test_otherwise_the_file_is_rehearsed_alone(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = read(files, tmp_path, monkeypatch)
+    assert launch.job.location.source == "recipes/a.yaml" and not launch.recognised.launch.words
