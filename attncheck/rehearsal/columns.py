@@ -156,14 +156,17 @@ def names_data(read: ReadLaunch, value: str) -> bool:
 def names_flash_attn(read: ReadLaunch) -> bool:
     """Return whether the script of a launch, or a module that it imports or starts, names flash-attn's implementation.
 
-    A console script often starts a file of its package.
+    A console script often starts a file of its package. A module may also import flash-attn itself, for its own model.
     """
     words = read.recognised.launch.words
     entry = find_console_script(read.recognised.launch, words[0].text if words else "")
     package = Path(entry.folder, entry.module.partition(".")[0]) if entry is not None else None
     started = sorted(package.rglob("*.py"))[:MAX_MODULES] if package is not None else []
     texts = (file.read_text(errors="replace") for file in started)
-    return "flash_attention_2" in iter_texts(read) or any('"flash_attention_2"' in text for text in texts)
+    if "flash_attention_2" in iter_texts(read) or any('"flash_attention_2"' in text for text in texts):
+        return True
+    imports = (node for module in _read_modules(read) for node in list_kind(module.body, ast.ImportFrom))
+    return any(str(node.module).partition(".")[0] == "flash_attn" for node in imports)
 
 
 def iter_texts(read: ReadLaunch) -> Iterator[str]:

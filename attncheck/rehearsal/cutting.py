@@ -71,6 +71,7 @@ MODULE = re.compile(r"(?!.*\.py$)[A-Za-z_]\w*(\.\w+)+")
 ADDED_KEY = re.compile(r"\+\w+(\.\w+)+")  # not of a group, which Hydra adds by "+" alone
 INSTALLED_PACKAGES = {file.partition("/")[0] for files in OWN_FILES.values() for file in files}
 MODEL_NAME = re.compile(r"\w[\w.-]*")
+DEVICE_OPTIONS = ("include", "i")  # of deepspeed: worker-0:0,1,2,3
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 RANK_OPTIONS = ("node_rank", "machine_rank")  # the first node's, because only that one starts
 HOST_OPTIONS = (
@@ -668,12 +669,16 @@ def _edit_launcher(launch: Launch, processes: int) -> Iterator[Edit]:
     for index, word in enumerate(words):
         name, equals, text = word.text.lstrip("-").partition("=")
         name = name.replace("-", "_")
-        if not word.text.startswith("-") or name not in (*PROCESS_OPTIONS, *NODE_OPTIONS, *RANK_OPTIONS):
+        devices = DEVICE_OPTIONS if "deepspeed" in launch.launchers else ()
+        if not word.text.startswith("-") or name not in (*PROCESS_OPTIONS, *NODE_OPTIONS, *RANK_OPTIONS, *devices):
             continue
         target: Word = word if equals else words[index + 1] if index + 1 < len(words) else word
         value = text if equals else target.text
         limit = 0 if name in RANK_OPTIONS else 1 if name in NODE_OPTIONS else processes
         wanted = str(limit) if not value.isdecimal() or int(value) > limit else value
+        if name in devices:
+            count = min(len(value.split(",")) if ":" in value else processes, processes)
+            wanted = f"localhost:{','.join(map(str, range(count)))}"
         if wanted != value:
             dashes = word.text[: len(word.text) - len(word.text.lstrip("-"))]
             spelling = word.text.partition("=")[0].lstrip("-")

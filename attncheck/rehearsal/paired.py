@@ -24,7 +24,7 @@ MAX_BYTES = 1 << 18  # of a file
 
 
 def is_alone(read: ReadLaunch) -> bool:
-    """Return whether a launch is only a configuration file, of a framework whose users start programs of their own."""
+    """Return whether a launch is only a configuration file, of a framework whose users start their own programs."""
     framework = read.recognised.framework
     return read.recognised.launch.file is read.recognised.launch.source and (
         framework.general or framework.distribution == "trl"

@@ -423,6 +423,36 @@ def test_deepspeed_does_not_start_one_process(start: str, expected: str) -> None
     assert two.startswith(start.replace("4", "2"))
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("--include localhost:0,1,2,3", "--include localhost:0,1"),
+        ("--include=worker-1:4,5,6", "--include=localhost:0,1"),
+        ("-i localhost:7", "-i localhost:0"),
+        ("--include localhost", "--include localhost:0,1"),
+    ],
+)
+def test_deepspeed_starts_no_more_processes_than_possible(given: str, expected: str) -> None:
+    """deepspeed 0.19.8 launcher/runner.py: a process per slot, also without GPUs."""
+    text = f"deepspeed {given} train_{SFT} --per_device_train_batch_size 2"
+    launch = cut_text(text, trl="1.16.0", deepspeed="0.19.8")[1]
+    assert launch.command.startswith(f"deepspeed {expected} train_sft.py "), launch.command
+
+
+@pytest.mark.parametrize("has_flash_attn", [True, False])
+def test_a_model_of_the_scripts_own_gets_the_flash_attn_that_it_imports(
+    has_flash_attn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = "from flash_attn.flash_attn_interface import flash_attn_varlen_func\n" if has_flash_attn else "x = 1\n"
+    (tmp_path / "own_model.py").write_text(own)
+    (tmp_path / "train_sft.py").write_text("import own_model\nfrom trl import SFTTrainer\n")
+    text = f"python train_{SFT} --per_device_train_batch_size 2"
+    (read,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
+    cut = cutting.cut_job(read, cutting.make_materials(read, "/stage", 30, False, 2))
+    assert cut.emulates_flash_attn == has_flash_attn
+
+
 def test_torchrun_starts_what_accelerate_shards_by_fsdp() -> None:
     """accelerate 1.15.0 has no FSDP on a CPU."""
     text = f"accelerate launch --config_file fsdp.yaml {SFT.removeprefix('sft.py ')} --per_device_train_batch_size 2"
