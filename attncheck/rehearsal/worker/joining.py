@@ -13,11 +13,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from attncheck.rehearsal.worker.layouts import ORDERS, Layout, Unjoinable, join_row
-from attncheck.rehearsal.worker.records import ModelCall, RankRecord
+from attncheck.rehearsal.worker.records import IGNORED, ModelCall, RankRecord
 from attncheck.rehearsal.worker.segments import find_borders
 from attncheck.rehearsal.worker.vocabulary import MADE, Vocabulary
-
-IGNORED = -100
 
 
 def join_ranks(

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+IGNORED = -100  # the label of a token that is not learned
+KEPT_LOGITS = ("logits_to_keep", "num_logits_to_keep")  # since transformers 4.50, before
 JoinRows = Callable[[Sequence[Sequence[Sequence[int]]]], Sequence[Sequence[int]]]
 
 
@@ -154,6 +156,7 @@ def _iter_calls(document: Mapping[str, Any]) -> Iterator[ModelCall]:
         tensors = {names.get(name, name): value for name, value in call["tensors"].items() if isinstance(value, Tensor)}
         if "input_ids" not in tensors:
             continue
+        tensors = spread_labels(tensors, call["options"])
         hidden, pull = call.get("hidden"), call.get("pull")
         yield ModelCall(
             document["rank"],
@@ -164,6 +167,24 @@ def _iter_calls(document: Mapping[str, Any]) -> Iterator[ModelCall]:
             {name: value for name, value in call.items() if name not in ("tensors", "options", "hidden", "pull")},
             pull=pull if isinstance(pull, Tensor) else None,
         )
+
+
+def spread_labels(tensors: dict[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return a call's tensors with its labels at their tokens, if the model computes only the logits that they need.
+
+    transformers 4.57.3 models/llama/modeling_llama.py:454: a number keeps the last logits, a tensor selects them.
+    ms-swift 3.12.0 trainers/mixin.py:1126 cuts the labels in the same way.
+    """
+    labels, ids = tensors.get("labels"), tensors["input_ids"]
+    kept = next((given[name] for given in (tensors, options) for name in KEPT_LOGITS if name in given), None)
+    if labels is None or kept is None or labels.shape == ids.shape or labels.ndim != 2:
+        return tensors
+    places = torch.arange(ids.shape[-1])[kept if isinstance(kept, Tensor) else slice(-kept, None)]
+    if labels.shape != (len(ids), len(places)):
+        return tensors
+    spread = torch.full_like(ids, IGNORED)
+    spread[:, places[:-1] + 1] = labels[:, 1:]  # a token's logits predict the next label
+    return {**tensors, "labels": spread}
 
 
 def read_documents(folder: Path, kind: str = "steps") -> list[Any]:

@@ -16,10 +16,9 @@ from torch.nn.functional import pad
 from attncheck.core.rehearsal import FREE, Objective, Targets
 from attncheck.rehearsal.worker.layouts import Layout
 from attncheck.rehearsal.worker.own_rows import find_block_borders
-from attncheck.rehearsal.worker.records import ModelCall, RankRecord
+from attncheck.rehearsal.worker.records import IGNORED, ModelCall, RankRecord
 from attncheck.rehearsal.worker.segments import DocumentIndex, Segment, find_borders
 
-IGNORED = -100
 MIN_LEADING = 3  # tokens that end documents at the beginning of a row: no document begins with so many
 
 

@@ -21,10 +21,10 @@ from attncheck.rehearsal.worker.ledger import (
     read_ledger,
 )
 from attncheck.rehearsal.worker.pairs import find_wrong_pairs, is_chosen
-from attncheck.rehearsal.worker.records import ModelCall
+from attncheck.rehearsal.worker.records import IGNORED, ModelCall
 from attncheck.rehearsal.worker.rollouts import find_lost_rollouts
 from attncheck.rehearsal.worker.segments import Segment
-from attncheck.rehearsal.worker.step import IGNORED, Piece
+from attncheck.rehearsal.worker.step import Piece
 
 MIN_LATE = 3  # answers whose labels begin equally late
 MAX_CUT_SHARE = 0.02  # documents: if a row is cut, a few words may match another document's
