@@ -34,8 +34,8 @@ def main(configuration: str) -> None:
     policy = verl_actor.DataParallelPPOActor(actor, *make_model(actor))
     policy._forward_micro_batch = compute_in(actor.fsdp.mp_param_dtype, policy._forward_micro_batch)
     meta = {"temperature": config.worker.rollout.temperature}
-    lengths = data.max_prompt_length, data.max_response_length
-    verl_actor.train(policy, path, rows, lambda own, old: verl_actor.make_batch(own, *lengths, meta, old))
+    sizes = data.max_prompt_length, data.max_response_length, verl_actor.count_axes(path)
+    verl_actor.train(policy, path, rows, lambda own, old: verl_actor.make_batch(own, *sizes, meta, old))
 
 
 def make_model(actor: Any) -> tuple[Any, Any]:
@@ -47,7 +47,11 @@ def make_model(actor: Any) -> tuple[Any, Any]:
         names = targets if targets == "all-linear" else [name.strip() for name in targets.split(",") if name.strip()]
         adapter = {"r": lora.rank, "lora_alpha": lora.alpha, "target_modules": names}
         adapter["exclude_modules"] = lora.exclude_modules
-    model = verl_actor.make_model(own.model_path, verl_actor.ATTENTION, own.enable_gradient_checkpointing, adapter)
+    attention, checkpoints = verl_actor.read_attention(), own.enable_gradient_checkpointing
+    model = verl_actor.make_model(own.model_path, attention, checkpoints, adapter)
+    for tower in ("visual", "vision_tower") if getattr(own, "freeze_vision_tower", False) else ():
+        for module in (module for name, module in model.named_modules() if name.rpartition(".")[2] == tower):
+            module.requires_grad_(False)
     for parameter in model.parameters() if adapter else ():
         if not parameter.requires_grad:
             parameter.data = parameter.to(torch.bfloat16)

@@ -1,8 +1,9 @@
 """Updates the actor of a verl before 0.8, or of a fork of one, with synthetic rollouts: its own class.
 
 Sources: workers/fsdp_workers.py of verl 0.1, 0.2, 0.3.1, 0.4.0, 0.5.0 and 0.7.1 (`_build_model_optimizer`: float32
-weights, flash_attention_2, LoRA of the base model, AdamW; `update_actor`), workers/actor/dp_actor.py
-(`DataParallelPPOActor(config, module, optimizer)`, `compute_log_prob`, `update_policy`), protocol.py (`DataProto`).
+weights, flash_attention_2, classes of images, LoRA of the base model, AdamW; `update_actor`), workers/actor/dp_actor.py
+(`DataParallelPPOActor(config, module, optimizer)`, `compute_log_prob`, `update_policy`), protocol.py (`DataProto`),
+utils/dataset/rl_dataset.py (the positions of a model with several rotary axes, which its patched attention reads).
 Prompts are padded on the left and responses on the right. The worker itself, which shards the model by FSDP and
 registers itself with Ray, is not run: DistributedDataParallel averages gradients across ranks, as FSDP does.
 """
@@ -16,9 +17,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from attncheck_drivers.rollouts import (  # type: ignore[import-not-found]
     Rollout,
     RolloutRecord,
@@ -30,13 +33,16 @@ from attncheck_drivers.trainer_values import make_values  # type: ignore[import-
 from omegaconf import OmegaConf
 from tensordict import TensorDict  # type: ignore[import-not-found]
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from verl.protocol import DataProto
 from verl.workers.actor.dp_actor import DataParallelPPOActor
 
 # Masks of the response that forks read: of the tokens that the model itself wrote, if it uses tools.
 MASK = re.compile(r"""["'](\w*masks?)["']""")
-ATTENTION = "flash_attention_2"  # fixed in the worker's code, unless `override_config` names another
+ATTENTION = "flash_attention_2"  # of the workers, unless their code or `override_config` names another
+FIXED_ATTENTION = re.compile(r"""\battn_implementation=["'](\w+)["']""")
+IMAGE_CLASSES = ("AutoModelForVision2Seq", "AutoModelForCausalLM", "AutoModelForImageTextToText")  # verl 0.7.1's order
+PACKAGE = Path(inspect.getfile(DataProto)).parent
 
 
 def main(configuration: str) -> None:
@@ -59,8 +65,8 @@ def main(configuration: str) -> None:
         "max_token_len": actor.get("ppo_max_token_len_per_gpu"),
     }
     meta |= make_values(inspect.getsource(DataParallelPPOActor), config, meta)
-    lengths = config.data.max_prompt_length, config.data.max_response_length
-    train(make_actor(role), role.model.path, rows, lambda own, old: make_batch(own, *lengths, meta, old))
+    sizes = config.data.max_prompt_length, config.data.max_response_length, count_axes(role.model.path)
+    train(make_actor(role), role.model.path, rows, lambda own, old: make_batch(own, *sizes, meta, old))
 
 
 def start_ranks() -> int:
@@ -93,11 +99,13 @@ def make_actor(role: Any) -> Any:
     lora["target_modules"] = targets if isinstance(targets, str) else list(targets or ())
     model = make_model(
         own.path,
-        (own.get("override_config") or {}).get("attn_implementation") or ATTENTION,
+        (own.get("override_config") or {}).get("attn_implementation") or read_attention(),
         bool(own.get("enable_gradient_checkpointing")),
         lora if own.get("lora_rank") else {},
     )
     optimizer = make_optimizer(model, optim.lr, optim.get("betas"), optim.get("weight_decay", 1e-2))
+    if own.get("use_remove_padding") and count_axes(own.path):
+        patch_attention(model)
     config: Any = role.actor
     OmegaConf.update(config, "use_remove_padding", bool(own.get("use_remove_padding")), force_add=True)
     if "_target_" in config:  # since 0.6: a dataclass
@@ -107,7 +115,8 @@ def make_actor(role: Any) -> Any:
 
 def make_model(path: str, attention: str, checkpoints: bool, lora: Mapping[str, Any]) -> Any:
     """Return the model with float32 weights, with an adapter if `lora` has the arguments of one."""
-    model: Any = AutoModelForCausalLM.from_pretrained(path, torch_dtype=torch.float32, attn_implementation=attention)
+    own_class = choose_class(AutoConfig.from_pretrained(path))
+    model: Any = own_class.from_pretrained(path, torch_dtype=torch.float32, attn_implementation=attention)
     if lora:
         peft = importlib.import_module("peft")
         model.enable_input_require_grads()
@@ -116,7 +125,40 @@ def make_model(path: str, attention: str, checkpoints: bool, lora: Mapping[str, 
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if torch.cuda.is_available():
         model = model.cuda()
-    return torch.nn.parallel.DistributedDataParallel(model) if torch.distributed.get_world_size() > 1 else model
+    if torch.distributed.get_world_size() < 2:
+        return model
+    return torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)  # such as a tower's, of text
+
+
+def choose_class(config: Any) -> Any:
+    """Return the class of transformers that the worker loads a model with."""
+    classes = (getattr(transformers, name, None) for name in IMAGE_CLASSES)
+    known = (own for own in classes if own is not None and type(config) in own._model_mapping)
+    return next(known, AutoModelForCausalLM)
+
+
+def read_attention() -> str:
+    """Return the attention that the worker's code fixes."""
+    fixed = FIXED_ATTENTION.search((PACKAGE / "workers" / "fsdp_workers.py").read_text(encoding="utf-8"))
+    return fixed[1] if fixed is not None else ATTENTION
+
+
+def patch_attention(model: Any) -> None:
+    """Patch a model as the worker does, without which packed rows of several rotary axes attend to each other."""
+    patch = importlib.import_module("verl.models.transformers.monkey_patch").apply_monkey_patch
+    options = {"model": model, "config": model.config, "use_remove_padding": True}
+    patch(**{name: value for name, value in options.items() if name in inspect.signature(patch).parameters})
+
+
+def count_axes(path: str) -> int:
+    """Return a token's number of positions: 0 if a number is enough, otherwise as the data set makes them for text.
+
+    Images have three, and since verl 0.6 the position in the text comes before them.
+    """
+    config = AutoConfig.from_pretrained(path).get_text_config()
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    sources = (own.read_text(encoding="utf-8") for own in (PACKAGE / "utils").rglob("*dataset*.py"))
+    return 3 + any("text_position_ids" in text for text in sources) if "mrope_section" in rope else 0
 
 
 def make_optimizer(model: Any, rate: float, betas: Any, decay: float) -> Any:
@@ -126,14 +168,15 @@ def make_optimizer(model: Any, rate: float, betas: Any, decay: float) -> Any:
 
 
 def make_batch(
-    rollouts: Sequence[Rollout], width: int, length: int, meta: Mapping[str, Any], old: Tensor | None
+    rollouts: Sequence[Rollout], width: int, length: int, axes: int, meta: Mapping[str, Any], old: Tensor | None
 ) -> Any:
     """Return rollouts as the trainer does: a DataProto, with what the update needs if `old` is given."""
     tokens, attention_mask, mask = lay_padded(rollouts, width, length)
+    positions = (attention_mask.cumsum(-1) - 1).clamp(min=0)
     tensors = {
         "responses": tokens[:, width:],
         "input_ids": tokens,
-        "position_ids": (attention_mask.cumsum(-1) - 1).clamp(min=0),
+        "position_ids": positions[:, None].repeat(1, axes, 1) if axes else positions,
         **dict.fromkeys(MASK.findall(inspect.getsource(DataParallelPPOActor)), mask),
         "attention_mask": attention_mask,
     }
