@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,7 +84,7 @@ def test_a_rank_that_fails_ends_the_others(without_cuda: bool, driver: Path, mon
 def test_openrlhf_finds_a_vllm_where_none_is(tmp_path: Path) -> None:
     """What it imports of vLLM is there, and that is noted; an installed one stays."""
     code = (
-        "from attncheck.rehearsal.watcher.takeover import stand_in_for; stand_in_for('vllm', None)\n"
+        "from attncheck.rehearsal.watcher.takeover import stand_in_for; stand_in_for(('vllm',), None)\n"
         "import vllm\nfrom vllm.inputs import TokensPrompt\nfrom vllm.utils import random_uuid\n"
         "from vllm.worker.worker import Worker\nclass Own(Worker): pass\nassert vllm.__version__ and vllm.LLM\n"
         "import importlib.util\nassert importlib.util.find_spec('vllm') and not hasattr(vllm, '__own__')\n"
@@ -135,3 +135,38 @@ def test_a_main_function_that_starts_ray_first_is_taken_over(monkeypatch: pytest
     assert utils.run_job("composed", task_function=lambda config: vars(ray)["init"](num_cpus=1)) is None
     assert taken == ["composed"]
     assert utils.run_job("other", task_function=lambda config: f"{config} ran") == "other ran" and len(taken) == 1
+
+
+@pytest.mark.parametrize("starts_first", [True, False])
+def test_easyr1_is_taken_over_before_or_after_its_configuration_is_complete(
+    starts_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before 0.3 its task completes the configuration, which Ray would start."""
+    ray, own = ModuleType("ray"), SimpleNamespace(PPOConfig=type("PPOConfig", (Configuration,), {}))
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path))
+    monkeypatch.setattr(takeover, "run_ranks", lambda module, path, size: size)
+    monkeypatch.setattr(takeover.pickle, "dump", lambda config, stream: stream.write(str(config.ready).encode()))
+    takeover.take_over_easyr1(own)
+
+    def main() -> None:
+        first, config = "another value", own.PPOConfig()
+        if starts_first:
+            vars(ray)["init"](runtime_env={"first": first})
+        config.deep_post_init()
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert (tmp_path / "configuration.pickle").read_text() == "True"
+
+
+class Configuration:
+    """As EasyR1's."""
+
+    def __init__(self) -> None:
+        self.trainer, self.ready = SimpleNamespace(n_gpus_per_node=2), False
+
+    def deep_post_init(self) -> None:
+        """Complete it."""
+        self.ready = True

@@ -158,12 +158,17 @@ def take_over_copies(module: Any) -> None:
 
 
 def reward_ms_swift(module: Any) -> None:
-    """Make ms-swift's trainer (4.6.0 rlhf_trainers/grpo_trainer.py) reward the synthetic completions."""
+    """Make ms-swift's trainer (4.6.0 rlhf_trainers/grpo_trainer.py) reward the synthetic completions.
+
+    In 3.12.0 trainers/rlhf_trainer/grpo_trainer.py:325 rows are dictionaries, and the caller gathers.
+    """
+    gathers = "gather(" in inspect.getsource(module.GRPOTrainer._compute_rewards_per_func)
 
     def compute(trainer: Any, samples: Any) -> Any:
-        values = COMPLETIONS.reward(None, [sample.messages for sample in samples])
+        messages = [own["messages"] if isinstance(own, dict) else own.messages for own in samples]
+        values = COMPLETIONS.reward(None, messages)
         rewards = torch.tensor(values, device=trainer.accelerator.device)[:, None].repeat(1, len(trainer.reward_funcs))
-        return module.gather(rewards)
+        return module.gather(rewards) if gathers else rewards
 
     module.GRPOTrainer._compute_rewards_per_func = compute
 

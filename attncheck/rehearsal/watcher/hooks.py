@@ -66,6 +66,7 @@ from .stand_ins import (
     use_gloo_without_gpu,
 )
 from .takeover import (
+    GENERATION,
     do_not_start_ray,
     run_in_process,
     stand_in_for,
@@ -165,10 +166,11 @@ def install(folder: str) -> None:
         callbacks["transformers.generation.utils"] = functools.partial(_drive_trl, "replace_generation")
         for name in ("grpo", "rloo"):
             callbacks[f"trl.trainer.{name}_trainer"] = functools.partial(_drive_trl, "take_over")
-        callbacks["swift.rlhf_trainers.grpo_trainer"] = functools.partial(_drive_trl, "reward_ms_swift")
+        for name in ("swift.rlhf_trainers", "swift.trainers.rlhf_trainer"):  # since 4.0, before
+            callbacks[f"{name}.grpo_trainer"] = functools.partial(_drive_trl, "reward_ms_swift")
     if os.environ.get("ATTNCHECK_DOCUMENTS"):
-        callbacks["openrlhf"] = functools.partial(stand_in_for, "vllm")
-        callbacks["swift.rlhf_trainers"] = functools.partial(stand_in_for, "msgspec")
+        for name, packages in GENERATION.items():
+            callbacks[name] = functools.partial(stand_in_for, packages)
     for name in callbacks.keys() & sys.modules.keys():  # imported before us, by a .pth file
         callbacks.pop(name)(sys.modules[name])
     sys.meta_path.insert(0, _AfterImport(callbacks))

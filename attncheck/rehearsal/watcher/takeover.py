@@ -27,6 +27,13 @@ from typing import Any
 
 POLL_SECONDS = 0.2
 ERROR_TAIL = 8192  # characters of a failing rank's output
+# Frameworks, and the packages of their generation that they import and use only for it.
+GENERATION = {
+    "openrlhf": ("vllm",),  # 0.11.2 trainer/ray/vllm_engine.py:7; releases and forks import other modules of it
+    "verl": ("uvicorn", "fastapi"),  # 0.9.1 workers/rollout/utils.py:20, which vllm requires
+    "swift.rlhf_trainers": ("msgspec",),  # ms-swift 4.6.0 rlhf_trainers/utils.py:18, which vllm requires
+    "swift.trainers.rlhf_trainer": ("msgspec",),  # 3.12.0
+}
 
 
 def take_over_verl(config_module: Any) -> None:
@@ -117,7 +124,8 @@ def take_over_openrlhf(utils: Any) -> None:
 def take_over_easyr1(config_module: Any) -> None:
     """Continue with the driver once EasyR1 has composed a configuration.
 
-    EasyR1 b44b311 trainer/main.py:103: `deep_post_init` completes it; then Ray starts.
+    EasyR1 b44b311 trainer/main.py:103: `deep_post_init` completes it; then Ray starts. Before 0.3, as in
+    dvlab-research/Seg-Zero 42a3345, `main` starts Ray, whose task completes it.
     """
     complete = config_module.PPOConfig.deep_post_init
 
@@ -128,7 +136,12 @@ def take_over_easyr1(config_module: Any) -> None:
             pickle.dump(config, stream)
         sys.exit(run_ranks("attncheck_drivers.easyr1", path, config.trainer.n_gpus_per_node))
 
+    def start_ray(*arguments: Any, **options: Any) -> None:
+        values = sys._getframe(1).f_locals.values()
+        next(value for value in values if isinstance(value, config_module.PPOConfig)).deep_post_init()
+
     config_module.PPOConfig.deep_post_init = complete_and_run
+    vars(importlib.import_module("ray"))["init"] = start_ray
 
 
 def do_not_start_ray(ray: Any) -> None:
@@ -136,14 +149,9 @@ def do_not_start_ray(ray: Any) -> None:
     ray.is_initialized = lambda: True
 
 
-def stand_in_for(package: str, framework: Any) -> None:
-    """Make a framework importable without a package of its generation, because nothing is generated.
-
-    openrlhf 0.11.2 trainer/ray/vllm_engine.py:7 imports vllm, and releases and forks other modules and classes of it.
-    ms-swift 4.6.0 rlhf_trainers/utils.py:18 imports msgspec, which vllm requires, and uses it only with vllm.
-    """
-    if importlib.util.find_spec(package) is None:
-        sys.meta_path.append(_AnyOf(package))
+def stand_in_for(packages: tuple[str, ...], framework: Any) -> None:
+    """Make a framework importable without packages of its generation, because nothing is generated."""
+    sys.meta_path += [_AnyOf(package) for package in packages if importlib.util.find_spec(package) is None]
 
 
 class _AnyOf(MetaPathFinder, Loader):
