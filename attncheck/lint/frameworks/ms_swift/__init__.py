@@ -132,7 +132,7 @@ def detect_trainer(launch: Launch) -> str:
 def read_model_name(launch: Launch) -> str:
     """Return the model that the launch names; "" if it names none."""
     settings = read_settings(launch, detect_verb(launch), FRAMEWORK.newest)
-    names = (settings.get(field) for field in ("model", ms_swift.OLD_NAMES["model"]))
+    names = (settings.get(field) for field in ("model", ms_swift.OLD_NAMES["model"], "ckpt_dir"))
     return next((name for name in names if isinstance(name, str) and name), "")
 
 

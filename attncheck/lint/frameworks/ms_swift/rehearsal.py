@@ -75,7 +75,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         **cut_training_arguments(job, materials),
         **attention.sets,
         "model": alias,
-        "model_revision": DROP,
+        **dict.fromkeys(("model_revision", "ckpt_dir"), DROP),  # ms-swift 3.12.0 takes the model from `ckpt_dir`
         # The default is the checkpoint's dtype. Ours is float32, for which ms-swift would train in mixed fp16.
         "torch_dtype": get_setting(job, "torch_dtype", "dtype") or DTYPES[job.plan.precision],
         "check_model": "false",
