@@ -8,6 +8,7 @@ HALVES = "two micro-batches"  # a division of one batch
 PADDED = "more padding"  # of the same rows
 EVALUATED = "precompute_ref_log_probs, evaluate new rows"
 ODD, REWARDS = "an odd number of rows", "rewards times 4"
+WINDOWS, PACKED = "windows of a long text", "packing"
 COLUMN = "a number in each row"  # the value of a setting that is a column of the rows
 CHECKPOINTED = "LoRA with checkpointing"  # a given adapter, and gradient checkpointing as the trainer sets it
 CAPPED = "liger softcap"  # liger's loss of a model that caps its logits, for an objective of TRL: "dpo liger softcap"
@@ -104,8 +105,8 @@ class ResumeMeasurement:
 class SavingMeasurement:
     """How much a trained model's outputs change by an operation, relative to their standard deviation."""
 
-    model: str  # "custom class", "tied embeddings", or of an adapter on tied embeddings: "modules_to_save=lm_head"
-    operation: str  # "saved and loaded", "merged", "merged, saved and loaded"
+    model: str  # "custom class", "tied embeddings", an adapter on them: "modules_to_save=lm_head", or a kind: "LOHA"
+    operation: str  # "saved and loaded", "merged", "merged, saved and loaded", "merged with another"
     change: float = 0.0
     error: str = ""  # why nothing was measured
 
@@ -157,8 +158,8 @@ class TwinMeasurement:
     """How a trainer's step changes by a change that is neutral by documentation, or by another division of its rows.
 
     `ratio` and `cosine` compare the gradients (of an evaluation: the losses). `part` is what differs first: "labels",
-    "loss", "gradient", "a row that fits", "a row that is its own contrast", or the error of rows that only the change
-    makes trainable; "" for nothing.
+    "loss", "gradient", "a row that fits", "a row that is its own contrast", "tokens" or "rows" that are lost or too
+    many, or the error of rows that only the change makes trainable; "" for nothing.
     """
 
     trainer: str

@@ -19,7 +19,19 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.workers.child import Child, wait_for_children
 
 PACKAGE = "attncheck_experiments"
-PROGRAMS = ("main", "zero", "frameworks", "liger", "ranks", "resume", "saving", "scoring", "twins", "twin_makers")
+PROGRAMS = (
+    "main",
+    "zero",
+    "frameworks",
+    "keeping",
+    "liger",
+    "ranks",
+    "resume",
+    "saving",
+    "scoring",
+    "twins",
+    "twin_makers",
+)
 EXPERIMENTS = {
     "trainers": ("dividing a batch, the keys of a batch, resuming, saving, evaluating, neutral changes", ""),
     "deepspeed": ("accumulating under ZeRO", "deepspeed"),

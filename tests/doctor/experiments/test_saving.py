@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,3 +34,71 @@ def test_this_transformers_gives_back_what_it_saved(tmp_path: Path) -> None:
     assert [name for name, *_ in cases[:2]] == ["tied embeddings", saving.OWN_CLASS]
     for _, operation, make, run in cases[:2]:
         assert operation == "saved and loaded" and saving.measure_change(make, run)["change"] < 1e-5
+
+
+class Adapted(torch.nn.Module):
+    """A module with an adapter: the part of PEFT that the cases call."""
+
+    def __init__(self, base: torch.nn.Module, config: Any) -> None:
+        super().__init__()
+        self.base, self.names, self.config = base, config.modules_to_save or [], config
+        self.scales = torch.nn.ParameterDict({"default": torch.nn.Parameter(torch.zeros(()))})
+        self.base_model, self.peft_config = SimpleNamespace(set_adapter=lambda names: None), {"default": config}
+
+    def forward(self, input_ids: Any) -> dict[str, Any]:
+        return {"logits": self.base(input_ids=input_ids)["logits"] * (1 + sum(self.scales.values()))}
+
+    def add_adapter(self, name: str, config: Any) -> None:
+        self.scales[name] = torch.nn.Parameter(torch.tensor(0.2))
+
+    def merge_and_unload(self) -> Any:
+        merged = copy.deepcopy(self)
+        if FAULT["kind"] == "merge":
+            del merged.scales["another"]
+        return merged
+
+
+FAULT = {"kind": ""}
+
+
+def install_peft(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install an imitation of PEFT; with the fault "prefix", it loads no module whose name has the adapter's prefix."""
+
+    @dataclasses.dataclass
+    class Config:
+        target_modules: Any = None
+        modules_to_save: Any = None
+        use_dora: bool = False
+
+    def load(model: Any, state: dict[str, Any]) -> None:
+        model.load_state_dict(
+            {n: v for n, v in state.items() if not (FAULT["kind"] == "prefix" and "lora_" in n)}, False
+        )
+
+    peft, mapping = ModuleType("peft"), ModuleType("peft.mapping")
+    vars(peft).update(get_peft_model=Adapted, set_peft_model_state_dict=load)
+    vars(peft)["get_peft_model_state_dict"] = lambda model: copy.deepcopy(model.state_dict())
+    vars(mapping).update(PEFT_TYPE_TO_CONFIG_MAPPING={"LORA": Config}, PEFT_TYPE_TO_PREFIX_MAPPING={"LORA": "lora_"})
+    peft.__spec__ = mapping.__spec__ = ModuleSpec("peft", None)
+    for name, module in (("peft", peft), ("peft.mapping", mapping)):
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [("", set()), ("prefix", {"modules_to_save=lora_head"}), ("merge", {"LORA", "LORA use_dora"})],
+)
+def test_adapters_of_every_kind_are_saved_and_merged(
+    fault: str, expected: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_peft(monkeypatch)
+    monkeypatch.setitem(FAULT, "kind", fault)
+    cases = list(saving.list_adapters())
+    assert {name for name, *_ in cases} == {
+        "LORA",
+        "LORA use_dora",
+        "modules_to_save=head",
+        "modules_to_save=lora_head",
+    }
+    changed = {name for name, _, make, run in cases if saving.measure_change(make, run)["change"] > 0.02}
+    assert changed == expected

@@ -15,11 +15,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from . import frameworks
 from .frameworks import STEPS, Maker, import_frameworks, list_makers
+from .keeping import PACKED, measure_packing, measure_windows
 from .liger import OWN_LOSS, SETTINGS, imitate_liger
 from .ranks import fork, fork_ranks
 from .resume import measure_resume
-from .saving import list_cases, measure_change
+from .saving import list_adapters, list_cases, measure_change
 from .scoring import (
     SAMPLING,
     make_learned_model,
@@ -395,7 +397,7 @@ def make_sft_trainer(
     from trl import SFTConfig, SFTTrainer
 
     options: dict[str, Any] = {**more, **({layout: True} if layout != "padded" else {})}
-    options["max_length"] = 64 if layout == "packing" else None
+    options["max_length"] = frameworks.MAX_LENGTH if layout == "packing" else None
     arguments = _training_arguments(SFTConfig, folder, per_device, steps, **options)
     model, tokenizer = model or make_model(), _make_tokenizer()
     model.config._attn_implementation = attention
@@ -533,13 +535,20 @@ def _make_tokenizer() -> Any:
 
 # Keys: which keys of a batch reach the model --------------------------------------------------------------------------
 def measure_keys(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield which keys a batch of each framework has, by layout and attention, and whether they separate documents."""
+    """Yield which keys a batch of each framework has, by layout and attention, and whether they separate documents.
+
+    And whether the rows of each keep their tokens.
+    """
     makers = {**({"trl": make_sft_trainer} if _has("trl") else {}), **list_makers()}
     for name, make in makers.items():
         for layout in LAYOUTS:
             for attention in ATTENTIONS:
                 question = {"trainer": name, "layout": layout, "attention": attention}
                 yield "batches", _answer(question, measure_batch, make, folder, layout, attention)
+        question = {"trainer": name, "variant": "sft", "change": PACKED}
+        measured = _answer(question, lambda: {"twins": list(measure_packing(name, make, folder))})  # noqa: B023
+        yield from (("twins", item) for item in measured.get("twins", [measured]))
+    yield from (("twins", item) for item in measure_windows(_make_tokenizer()))
 
 
 def measure_batch(make: Maker, folder: str, layout: str, attention: str) -> dict[str, Any]:
@@ -635,6 +644,10 @@ def measure_saving(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield how much saving and loading, or merging an adapter, changes what a model computes."""
     for model, operation, make, run in list_cases(folder, make_model):
         yield "savings", _answer({"model": model, "operation": operation}, measure_change, make, run)
+    for model, operation, make, run in list_adapters():
+        answer = _answer({"model": model, "operation": operation}, measure_change, make, run)
+        if "error" not in answer:  # an adapter that needs other options, or refuses the operation
+            yield "savings", answer
 
 
 # DeepSpeed: what one step takes of accumulated micro-batches ----------------------------------------------------------

@@ -1,10 +1,12 @@
-"""Measures whether a model computes the same after it is saved and loaded, or after its adapter is merged.
+"""Measures whether a model computes the same after it is saved and loaded, or after its adapters are merged.
 
 It runs in a child of the examined interpreter, knows nothing of attncheck, and writes to a temporary folder alone.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import importlib
 import importlib.util
 import tempfile
@@ -54,6 +56,50 @@ def list_cases(folder: str, make_model: Callable[..., Any]) -> Iterator[tuple[st
         yield name, "merged, saved and loaded", make, lambda model: reload(model.merge_and_unload())
 
 
+def list_adapters() -> Iterator[tuple[str, str, Callable[[], Any], Operation]]:
+    """Yield the same of the adapters that the installed PEFT has, and of LoRA with each of its options that is off.
+
+    Another module that is saved has an ordinary name, or one that begins as the names of the adapter's parameters do.
+    """
+    if importlib.util.find_spec("peft") is None:
+        return
+    peft, mapping = importlib.import_module("peft"), importlib.import_module("peft.mapping")
+    prefixes = vars(mapping).get("PEFT_TYPE_TO_PREFIX_MAPPING", {})
+    for kind, config in mapping.PEFT_TYPE_TO_CONFIG_MAPPING.items():
+        fields = {field.name: field for field in dataclasses.fields(config)}
+        options = [name for name, own in fields.items() if own.default is False and name != "inference_mode"]
+        for option in ("", *options * (kind == "LORA")):
+
+            def make(saved: str = "", config: Any = config, option: str = option, fields: Any = fields) -> Any:
+                given: dict[str, Any] = {"r": 2, "modules_to_save": [saved] if saved else None, option: True}
+                own = config(target_modules=["body"], **{name: given[name] for name in given if name in fields})
+                return peft.get_peft_model(make_layers(saved or HEAD), own)
+
+            name = f"{getattr(kind, 'value', kind)} {option}".strip()
+            yield name, "merged with another", functools.partial(_add_another, make), _merge
+            for head in dict.fromkeys(("head", f"{prefixes.get(kind, '')}head")):
+                remake = functools.partial(make, head)
+                yield f"modules_to_save={head}", f"saved and loaded ({name})", remake, functools.partial(_load, remake)
+
+
+def _add_another(make: Callable[[], Any]) -> Any:
+    model = make()
+    model.add_adapter("another", model.peft_config["default"])
+    model.base_model.set_adapter(["default", "another"])
+    return model
+
+
+def _merge(model: Any) -> Any:
+    return model.merge_and_unload()
+
+
+def _load(make: Callable[[], Any], model: Any) -> Any:
+    """Return a new model with the adapter that would be saved of this one."""
+    peft, loaded = importlib.import_module("peft"), make()
+    peft.set_peft_model_state_dict(loaded, peft.get_peft_model_state_dict(model))
+    return loaded
+
+
 def measure_change(make: Callable[[], Any], operation: Operation) -> dict[str, float]:
     """Return how much the operation changes the trained model's outputs, relative to their standard deviation."""
     import torch
@@ -68,6 +114,23 @@ def measure_change(make: Callable[[], Any], operation: Operation) -> dict[str, f
         before = model(input_ids=ids)["logits"].clone()
         after = operation(model).eval()(input_ids=ids)["logits"]
     return {"change": min(float((after - before).abs().max() / before.std()), 1e6)}
+
+
+def make_layers(head: str) -> Any:
+    """Return a plain module whose last layer has a given name."""
+    import torch
+
+    class Layers(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)  # the weights that are not saved
+            self.embed, self.body = torch.nn.Embedding(16, 16), torch.nn.Linear(16, 16)
+            self.add_module(head, torch.nn.Linear(16, 16))
+
+        def forward(self, input_ids: Any) -> dict[str, Any]:
+            return {"logits": self.get_submodule(head)(self.body(self.embed(input_ids)))}
+
+    return Layers()
 
 
 def make_own_model() -> Any:

@@ -14,6 +14,9 @@ as `margin`, changes only its own row. With an odd number of rows, no row is its
 that classify give the same gradient for each division of a batch. Rewards times 4 change nothing if the trainer divides
 them by their deviation, and otherwise give 4 times the gradient.
 
+Two more compare tokens. The windows into which the installed tokenizer cuts a long text have all of its tokens. The
+rows of a trainer that packs have the tokens of its padded rows, and there are at most 1.5 times as many as are needed.
+
 `attncheck smoke LAUNCH` asks the launch itself: it runs again for a few steps, with one batch in place of its
 accumulated ones, with liger's loss if that was left out, or without `padding_free`, `precompute_ref_log_probs` or
 checkpointing. It runs once, if the loss is one of pairs or a policy, or if no definition has judged it; `--only twin`
@@ -37,7 +40,9 @@ with liger in two micro-batches, 0.667 times: TRL 0.24.0 and 1.9.0 (grpo_trainer
 of this kind: modelscope/ms-swift#10072, #9925, #10084; huggingface/trl#6588, #6443, #7062, #6006. Of the four
 relations: huggingface/transformers#47688 (4.56.1, 5.12.0 and 5.17.0: modeling_layers.py drops num_items_in_batch),
 modelscope/ms-swift#9927 (4.5.0; TRL 0.22.1 reward_trainer.py:262, too), hiyouga/LLaMA-Factory#7509 (0.9.2; 0.9.5 is
-right), huggingface/trl#3991 (0.22.1; 1.16.0 is right).
+right), huggingface/trl#3991 (0.22.1; 1.16.0 is right). Of tokens: huggingface/tokenizers#2091 (0.23.1: 10 of 50;
+0.22.2 and 0.23.3 are right), huggingface/trl#3887 (0.19.1: a row for each document unless max_length is a power of two;
+0.18.2 and 0.24.0 are right).
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,9 +52,11 @@ from attncheck.core.experiments import (
     EVALUATED,
     HALVES,
     ODD,
+    PACKED,
     PADDED,
     REWARDS,
     SHORT_STEP,
+    WINDOWS,
     TwinMeasurement,
 )
 from attncheck.doctor.queries.launch import name_settings
@@ -66,6 +73,8 @@ FIXES = {
     ODD: "train on an even number of rows",
     REWARDS: "use a release of the trainer in which the setting has its documented effect",
     COLUMN: "train without this column",
+    PACKED: "a max_length that is a power of two (if it was measured right), or packing: false",
+    WINDOWS: "tokenizers!=0.23.1,!=0.23.2, or return_overflowing_tokens: false with texts that were cut before",
 }
 OF_SOME = (SHORT_STEP, CUT, ODD, COLUMN)  # changes of some rows and steps only
 LOSSES = ("loss_type", "pref_loss")
@@ -76,6 +85,8 @@ TEXTS = {
     ODD: f"with {ODD}, one of them is compared with itself instead of another row",
     REWARDS: f"{REWARDS} give {{0.ratio:.3g}} times the gradient, which this value of {{1}} excludes",
     COLUMN: "the number of a row changes the loss of the other rows in its micro-batch",
+    PACKED: "packing changes the data of an epoch: it has {0.ratio:.3g} times the {0.part} that it needs",
+    WINDOWS: "the windows of a long text (return_overflowing_tokens) have {0.ratio:.0%} of its {0.part}",
 }
 
 
@@ -152,6 +163,8 @@ def is_of_job(item: TwinMeasurement, job: Job) -> bool:
         return job.plan.accumulation > 1
     if item.change in (CUT, ODD):
         return True
+    if item.change == PACKED:  # measured for a power of two, and for another number
+        return job.plan.packed and (_is_power(value) or (own.isdigit() and not _is_power(own)))
     if _name_change(item) == REWARDS:
         return bool(item.setting) or item.change.partition(",")[0] not in stated
     if item.change == PADDED:
@@ -160,6 +173,10 @@ def is_of_job(item: TwinMeasurement, job: Job) -> bool:
     has["gradient_checkpointing"] = job.plan.gradient_checkpointing
     change = item.change.partition(",")[0]
     return has.get(change, stated.get(change, "") not in OFF)
+
+
+def _is_power(number: str) -> bool:
+    return int(number).bit_count() == 1
 
 
 RULE = Rule("ATN470", "error", check)

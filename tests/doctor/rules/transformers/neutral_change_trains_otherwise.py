@@ -9,8 +9,10 @@ from attncheck.core.experiments import (
     EVALUATED,
     HALVES,
     ODD,
+    PACKED,
     REWARDS,
     SHORT_STEP,
+    WINDOWS,
     Experiments,
     TwinMeasurement,
 )
@@ -54,6 +56,15 @@ TAGGER = TwinMeasurement("transformers", "ForTokenClassification", "", HALVES, 2
 LIGER = with_twins(twin(change=f"use_liger_loss, {HALVES}", variant="grpo", ratio=0.667, cosine=1.0))
 
 
+WINDOW = with_twins(TwinMeasurement("tokenizers", "cut on the right", "", WINDOWS, 0.2, part="tokens"))
+ROWS = with_twins(twin("max_length=66", PACKED, "sft", ratio=4.6, part="rows"))
+
+
+def with_packing(max_length: str, packed: bool = True, measured: Snapshot = ROWS) -> Snapshot:
+    launch = with_launch(measured, 1, "sft", max_length=max_length)
+    return s.with_job(launch, {"packing": "position_ids" if packed else "padding"})
+
+
 def with_head(head: str) -> Snapshot:
     plan = {"accumulation": 4}
     return s.with_job(with_twins(TAGGER), plan, framework="transformers", trainer="trainer", head=head)
@@ -71,6 +82,12 @@ FIRES = {
     "rewards are scaled by default": with_launch(EXCHANGED, 1, "grpo"),
     "rewards are scaled although they must not be": with_launch(EXCHANGED, 1, "grpo", scale_rewards="none"),
     "a program's model has the head": with_head("ForTokenClassification"),
+    "a long text loses tokens": WINDOW,
+    "packed rows hold one document": ROWS,
+    "a launch that packs as was measured": with_packing("3000"),
+    "a launch that packs, if a power of two is wrong too": with_packing(
+        "2048", measured=with_twins(twin("max_length=64", PACKED, "sft", ratio=0.8, part="tokens"))
+    ),
     "no launch": ALPHA,
     "a launch with the option and the change": with_launch(ALPHA, ld_alpha="0.5", padding_free="true"),
     "a launch with the loss and the change": with_launch(IPO, loss_type="ipo", padding_free="true"),
@@ -90,6 +107,8 @@ SILENT = {
     "another value scales rewards": with_launch(LEFT, 1, "grpo", scale_rewards="group"),
     "the default scales rewards": with_launch(LEFT, 1, "grpo"),
     "a program's model has another head": with_head("ForCausalLM"),
+    "a launch that packs to a power of two, which is right": with_packing("2048"),
+    "a launch that does not pack": with_packing("3000", packed=False),
     "nothing was measured": s.h200(),
     "measured neutral": with_launch(with_twins(twin("ld_alpha=0.25", part="")), ld_alpha="0.5", padding_free="true"),
     "a launch without the option": with_launch(ALPHA, padding_free="true"),

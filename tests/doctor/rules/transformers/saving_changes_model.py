@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from attncheck.core.experiments import Experiments, SavingMeasurement
@@ -22,6 +23,12 @@ WRONG_MERGE = with_savings(SavingMeasurement(TARGET, LOADED), SavingMeasurement(
 WRONG_TABLE = with_savings(SavingMeasurement(SAVED, MERGED), SavingMeasurement(SAVED, f"{MERGED}, {LOADED}", 66.5))
 
 
+PREFIXED = with_savings(
+    *(SavingMeasurement(f"modules_to_save={name}_head", f"{LOADED} ({name})", 3.6) for name in ("lora", "boft"))
+)
+TWO = with_savings(SavingMeasurement("LORA use_dora", "merged with another", 0.3))
+
+
 def with_setting(snapshot: Snapshot, name: str, value: str) -> Snapshot:
     setting = Setting(name, value, SourceLocation("run.sh", 3, 1), (0, 1))
     return s.with_job(snapshot, framework="trl", model="Qwen/Qwen2.5-3B", settings=(setting,))
@@ -33,6 +40,9 @@ def with_tied(tied: bool) -> Snapshot:
 
 
 FIRES = {
+    "a module with an adapter's name": PREFIXED,
+    "a launch that saves such a module": with_setting(PREFIXED, "modules_to_save", "lora_scorer"),
+    "two adapters that are merged": TWO,
     "a model whose embeddings are tied": with_tied(True),
     "a custom class loses its weights": OWN,
     "a script that names no model": s.with_job(OWN, framework="transformers", model=""),
@@ -42,6 +52,8 @@ FIRES = {
     "a launch of LLaMA-Factory": with_setting(WRONG_TABLE, "additional_target", "embed_tokens,lm_head"),
 }
 SILENT = {
+    "a launch that saves a module with another name": with_setting(PREFIXED, "modules_to_save", "score"),
+    "a launch, and adapters of a kind that it may not use": with_setting(TWO, "--lora_target_modules", "q_proj"),
     "a model whose embeddings are not tied": with_tied(False),
     "a merge that is wrong in every release, and no launch": WRONG_MERGE,
     "nothing was measured": s.h200(),
@@ -55,4 +67,4 @@ SILENT = {
 
 def says(findings: str) -> bool:
     """Return whether the change of the outputs is given, with what to do."""
-    return "standard deviation" in findings and ("merging" in findings or "torch.nn.init" in findings)
+    return "standard deviation" in findings and bool(re.search("merg(e|ing)|torch.nn.init|rename", findings))
