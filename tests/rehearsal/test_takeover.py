@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -146,7 +147,7 @@ def test_easyr1_is_taken_over_before_or_after_its_configuration_is_complete(
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path))
     monkeypatch.setattr(takeover, "run_ranks", lambda module, path, size: size)
-    monkeypatch.setattr(takeover.pickle, "dump", lambda config, stream: stream.write(str(config.ready).encode()))
+    monkeypatch.setattr(pickle, "dump", lambda config, stream: stream.write(str(config.ready).encode()))
     takeover.take_over_easyr1(own)
 
     def main() -> None:

@@ -76,7 +76,8 @@ def launch_rows(report: Report, section: LintSection) -> Iterator[tuple[str, str
     yield from (("-", "not read", text) for text in section.not_read)
     if section.without_launch:
         plural = "s" * (section.without_launch > 1)
-        yield "-", "others", f"{section.without_launch} other file{plural} of the folders: no known trainer was recognised"
+        others = f"{section.without_launch} other file{plural} of the folders"
+        yield "-", "others", f"{others}: no known trainer was recognised"
 
 
 def list_corrections(section: LintSection) -> Iterator[tuple[str, str]]:
