@@ -21,6 +21,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM, PretrainedConfig, PreT
 from transformers.modeling_outputs import CausalLMOutput
 
 FAULT = os.environ.get("PLANTED_FAULT", "")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class OwnConfig(PretrainedConfig):
@@ -71,10 +72,10 @@ class OwnModel(PreTrainedModel):
 
     def forward(self, input_ids, attention_mask=None, position_ids=None, labels=None):
         length = input_ids.shape[1]
-        mask = torch.ones(length, length, dtype=torch.bool).tril()[None, None]
+        mask = torch.ones(length, length, dtype=torch.bool, device=input_ids.device).tril()[None, None]
         if attention_mask is not None and FAULT != "mask":
             mask = mask & (attention_mask[:, None, :, None] == attention_mask[:, None, None, :])
-        positions = torch.arange(length)[None] if position_ids is None else position_ids
+        positions = torch.arange(length, device=input_ids.device)[None] if position_ids is None else position_ids
         hidden = self.words(input_ids) + self.places(positions)
         for layer in self.layers:
             hidden = layer(hidden, mask)
@@ -138,7 +139,7 @@ def main():
     options = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     is_copy = "copy" in FAULT or "scaled" in FAULT
-    model = (OwnLlama if is_copy else OwnModel).from_pretrained(options.model)
+    model = (OwnLlama if is_copy else OwnModel).from_pretrained(options.model).to(DEVICE)
     if options.bf16:
         model = model.to(torch.bfloat16)
     texts = [json.loads(line)["text"] for line in Path(options.data).read_text().splitlines()]
@@ -148,7 +149,8 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
     model.train()
     for step, row in enumerate(pack(documents, options.seq_len)):
-        (model(**make_batch(row)).loss / options.accum).backward()
+        batch = {name: tensor.to(DEVICE) for name, tensor in make_batch(row).items()}
+        (model(**batch).loss / options.accum).backward()
         if (step + 1) % options.accum == 0:
             optimizer.step()
             optimizer.zero_grad()
