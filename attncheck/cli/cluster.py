@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from attncheck.cli.measuring import collect_lanes
 from attncheck.cli.options import NODES, option
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import parse_lanes, select_interpreter
+from attncheck.cli.settings import parse_lanes, refuse_options, select_interpreter
 from attncheck.core.io.errors import BadUsage
 
 if TYPE_CHECKING:
@@ -91,14 +91,13 @@ class NodesOptions:
         if self.nodes and self.ray is not None:
             raise BadUsage("--nodes and --ray are two ways to reach the nodes: choose one")
         if not self.nodes:
-            if self.nodes_port is not None:
-                raise BadUsage("--nodes-port is for --nodes")
+            refuse_options("{} is for --nodes", nodes_port=self.nodes_port)
             if self.ray is None:
-                for name in ("gpus_per_node", "nodes_timeout"):
-                    if getattr(self, name) is not None:
-                        raise BadUsage(f"--{name.replace('_', '-')} is for --nodes or --ray")
-        if self.ray_runtime_env is not None and self.ray is None:
-            raise BadUsage("--ray-runtime-env is for --ray")
+                refuse_options(
+                    "{} is for --nodes or --ray", gpus_per_node=self.gpus_per_node, nodes_timeout=self.nodes_timeout
+                )
+        if self.ray is None:
+            refuse_options("{} is for --ray", ray_runtime_env=self.ray_runtime_env is not None)
         return self.nodes or self.ray is not None
 
 

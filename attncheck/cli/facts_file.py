@@ -26,11 +26,3 @@ def refuse_newer(path: str, snapshot: Snapshot) -> None:
             f"{path} was written by attncheck {snapshot.attncheck} (schema {snapshot.schema_version}); "
             f"this one reads schema {SCHEMA_VERSION}: update attncheck"
         )
-
-
-def refuse_with_facts(**options: object) -> None:
-    """Raise `BadUsage` for options about this machine next to --facts, which describes another one."""
-    for name, value in options.items():
-        if value:
-            word = name if name.isupper() else f"--{name.replace('_', '-')}"
-            raise BadUsage(f"--facts judges a recorded snapshot; pass {word} to `attncheck probe` instead")

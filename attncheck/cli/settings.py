@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from attncheck.workers.execution import ExecutionTarget
 
 DAY = 86400  # seconds
+# what `refuse_options` says of options
+FOR_RING = "{} is for --ring-size"
+NOT_IN_RING = "{} cannot be used with --ring-size, which times a fixed set of shapes"
+OF_ONE_MACHINE = "{} is about one machine, so it cannot be used with --nodes or --ray"
+NOT_IN_FACTS = "--facts judges a recorded snapshot; pass {} to `attncheck probe` instead"
 
 
 def resolve_policy(
@@ -116,14 +121,12 @@ def parse_ring_options(options: RingOptions) -> Ring | None:
     from attncheck.workers.ranks import RENDEZVOUS_SECONDS
 
     if options.ring_size is None:
-        used_options = {
-            "--emulate": options.emulate is not None,
-            "--rendezvous-timeout": options.rendezvous_timeout is not None,
-            "--no-communication": not options.communication,
-        }
-        for name, is_used in used_options.items():
-            if is_used:
-                raise BadUsage(f"{name} is for --ring-size")
+        refuse_options(
+            FOR_RING,
+            emulate=options.emulate is not None,
+            rendezvous_timeout=options.rendezvous_timeout,
+            no_communication=not options.communication,
+        )
         return None
     seconds = options.rendezvous_timeout or RENDEZVOUS_SECONDS
     return Ring(options.ring_size, options.emulate, seconds, options.communication)
@@ -155,31 +158,17 @@ def option_name(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
 
-def require_ring(**options: object) -> None:
-    """Raise `BadUsage` for options that need --ring-size if it is missing."""
+def refuse_options(message: str, **options: object) -> None:
+    """Raise `BadUsage` for the first option that is set; "{}" in the message becomes its name, or an argument's."""
     for name, value in options.items():
-        if value is not None:
-            raise BadUsage(f"{option_name(name)} is for --ring-size")
-
-
-def refuse_with_ring(**options: object) -> None:
-    """Raise `BadUsage` for options that the benchmark of a ring does not have, because its tables fix their values."""
-    for name, value in options.items():
-        if value is not None:
-            raise BadUsage(f"{option_name(name)} cannot be used with --ring-size, which times a fixed set of shapes")
+        if value:
+            raise BadUsage(message.format(name if name.isupper() else option_name(name)))
 
 
 def refuse_with_target(lanes: Sequence[str], ring_size: int | None) -> None:
     """Raise `BadUsage` for lanes and ranks next to --target, because only the machine itself can run them."""
     if ring_size is not None or any(word != "static" for value in lanes for word in value.split(",") if word):
         raise BadUsage("--target describes another machine: imports, GPUs and ranks cannot be tested there")
-
-
-def refuse_with_cluster(**options: object) -> None:
-    """Raise `BadUsage` for single-machine options next to --nodes or --ray, which examine many machines."""
-    for name, value in options.items():
-        if value:
-            raise BadUsage(f"{option_name(name)} is about one machine, so it cannot be used with --nodes or --ray")
 
 
 def check_backends(names: Sequence[str]) -> None:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from attncheck.cli.commands import MEASURING, Command
 from attncheck.cli.parts import (
+    FOR_RING,
     MEASURE,
+    NOT_IN_RING,
     RANKS,
     Backends,
     BadUsage,
@@ -32,8 +34,7 @@ from attncheck.cli.parts import (
     measure_and_exit,
     option,
     parse_ring_options,
-    refuse_with_ring,
-    require_ring,
+    refuse_options,
     resolve_policy,
     select_interpreter,
 )
@@ -155,16 +156,18 @@ def bench(
         raise BadUsage("--min-efficiency must be above 0")
     dtype = parse_dtypes([shape.dtype])[0] if shape.dtype is not None else None
     if ring is None:
-        require_ring(
+        refuse_options(
+            FOR_RING,
             sweep=sweep,
             min_efficiency=min_efficiency,
-            predict=predict or None,
-            link=link,
+            predict=predict,
+            link=link is not None,
             gpus_per_node=gpus_per_node,
         )
     else:
-        refuse_with_ring(min_of_published=min_of_published, published=published or None)
-        refuse_with_ring(batch=shape.batch, causal=shape.causal, window=shape.window, packed=shape.packed)
+        refuse_options(NOT_IN_RING, min_of_published=min_of_published is not None, published=published)
+        is_shaped = {name: getattr(shape, name) is not None for name in ("batch", "causal", "window", "packed")}
+        refuse_options(NOT_IN_RING, **is_shaped)
     prediction_request = read_prediction_request(
         predict, link, gpus_per_node, ranks, sweep, min_efficiency, target.uses_gpu
     )
@@ -249,17 +252,14 @@ def read_prediction_request(
 ) -> PredictionRequest | None:
     """Return the request of --predict, None without it. Raises `BadUsage` for incompatible options."""
     if not predict:
-        for name, value in {"--link": link, "--gpus-per-node": gpus_per_node}.items():
-            if value is not None:
-                raise BadUsage(f"{name} is for --predict")
+        refuse_options("{} is for --predict", link=link is not None, gpus_per_node=gpus_per_node)
         return None
-    for name, is_used in {
-        "--sweep": sweep is not None,
-        "--min-efficiency": min_efficiency is not None,
-        "--emulate": ranks.emulate is not None,
-    }.items():
-        if is_used:
-            raise BadUsage(f"{name} is not for --predict, which times no ring")
+    refuse_options(
+        "{} is not for --predict, which times no ring",
+        sweep=sweep,
+        min_efficiency=min_efficiency,
+        emulate=ranks.emulate is not None,
+    )
     from attncheck.ring.predict.cluster import parse_links
     from attncheck.ring.predict.run import Request, check_request
 

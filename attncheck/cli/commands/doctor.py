@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from attncheck.cli.cluster import NodesOptions, examine_nodes
 from attncheck.cli.commands import EXAMINING, Command
-from attncheck.cli.facts_file import read_facts, refuse_with_facts
+from attncheck.cli.facts_file import read_facts
 from attncheck.cli.parts import (
     EXAMINE,
+    FOR_RING,
+    NOT_IN_FACTS,
+    OF_ONE_MACHINE,
     RANKS,
     BadUsage,
     Facts,
@@ -25,9 +28,8 @@ from attncheck.cli.parts import (
     make_execution_target,
     make_report_writer,
     option,
-    refuse_with_cluster,
+    refuse_options,
     refuse_with_target,
-    require_ring,
     resolve_policy,
     select_interpreter,
     write_and_exit,
@@ -104,13 +106,14 @@ def doctor(
     writer = make_report_writer(output)
     engine.check_codes((*policy.select, *policy.ignore))
     if nodes.is_cluster:
-        refuse_with_cluster(
-            facts=facts, target=target, ring_size=ring_size, try_packages=try_packages, online=online, deep=deep,
-            rendezvous_timeout=rendezvous_timeout,
+        refuse_options(
+            OF_ONE_MACHINE, facts=facts, target=target, ring_size=ring_size, try_packages=try_packages, online=online,
+            deep=deep, rendezvous_timeout=rendezvous_timeout,
         )  # fmt: skip
         write_and_exit(writer, examine_nodes(nodes, python, lane or (), model, policy), verbose, policy)
     if facts is not None:
-        refuse_with_facts(
+        refuse_options(
+            NOT_IN_FACTS,
             MODEL=model,
             python=python,
             lane=lane,
@@ -138,7 +141,7 @@ def doctor(
         snapshot = with_progress(lambda report_progress: add_experiments(snapshot, examined, report_progress))
     report = engine.run_rules(snapshot, needs_of_profile(policy.profile, snapshot), policy.select, policy.ignore)
     if ring_size is None or interpreter is None:
-        require_ring(rendezvous_timeout=rendezvous_timeout)
+        refuse_options(FOR_RING, rendezvous_timeout=rendezvous_timeout)
     else:
         from attncheck.ring.communication_check import add_communication
         from attncheck.ring.group import Ring

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attncheck.cli.commands import GATING, Command
-from attncheck.cli.facts_file import read_facts, refuse_with_facts
+from attncheck.cli.facts_file import read_facts
 from attncheck.cli.parts import (
+    NOT_IN_FACTS,
     POLICY,
     BadUsage,
     Facts,
@@ -21,6 +22,7 @@ from attncheck.cli.parts import (
     collect_lanes,
     make_report_writer,
     option,
+    refuse_options,
     resolve_policy,
     select_interpreter,
     write_and_exit,
@@ -89,7 +91,7 @@ def lock(
     locked = load_lock(file) if check else None
     reports = tuple(read_report(path) for path in report or ())
     if facts is not None:
-        refuse_with_facts(python=python, lane=lane)
+        refuse_options(NOT_IN_FACTS, python=python, lane=lane)
         snapshot = read_facts(facts)
     else:
         snapshot = collect_lanes(select_interpreter(python), lane or LANES, None, False, policy)

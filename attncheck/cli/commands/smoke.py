@@ -27,6 +27,7 @@ from attncheck.cli.parts import (
     measure_and_exit,
     option,
     parse_ring_options,
+    refuse_options,
     resolve_policy,
     select_interpreter,
 )
@@ -184,12 +185,14 @@ def smoke(
         )
     if full_model:
         raise BadUsage("--full-model applies to a launch's rehearsal; use --full to train a MODEL's real weights")
-    if real_data:
-        raise BadUsage("--real-data is for a launch's rehearsal: name a launch")
-    only_launches = {"--trust-script": trust_script, "--trust-remote-code": trust_remote_code, "--model": launch_model}
-    for name, value in {**only_launches, "--run-substitutions": run_substitutions}.items():
-        if value:
-            raise BadUsage(f"{name} is for a launch's rehearsal: name a launch")
+    refuse_options(
+        "{} is for a launch's rehearsal: name a launch",
+        real_data=real_data,
+        trust_script=trust_script,
+        trust_remote_code=trust_remote_code,
+        model=launch_model,
+        run_substitutions=run_substitutions,
+    )
     request = smoke.Request(
         plan=make_training_plan(policy, plan, seed, ranks.ring_size),
         models=smoke.DEFAULT_MODELS if model is None else (model if full else choose_model(model),),

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attncheck.cli.commands import EXAMINING, Command
-from attncheck.cli.facts_file import read_facts, refuse_with_facts
+from attncheck.cli.facts_file import read_facts
 from attncheck.cli.parts import (
     DEVICES,
     EXAMINE,
     MEASURE,
+    NOT_IN_FACTS,
     BadUsage,
     Device,
     Facts,
@@ -29,6 +30,7 @@ from attncheck.cli.parts import (
     make_execution_target,
     make_report_writer,
     option,
+    refuse_options,
     resolve_policy,
     select_interpreter,
     write_and_exit,
@@ -126,7 +128,7 @@ def upgrade(
     check_choice("--device", device, DEVICES)
     interpreter = None
     if facts is not None:
-        refuse_with_facts(MODEL=request.model, python=python)
+        refuse_options(NOT_IN_FACTS, MODEL=request.model, python=python)
         if trial:
             raise BadUsage("--try runs packages here, so it cannot be used with a recorded snapshot; remove --facts")
         before = read_facts(facts)
