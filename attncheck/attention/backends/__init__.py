@@ -10,11 +10,11 @@ from attncheck.attention.backends import Backend, Case, Device, Installed, Outpu
 import sys
 from functools import cache
 
-from attncheck.attention.backend import Backend, Device, Installed, Outputs, Refused
+from attncheck.attention.backend import Backend, Device, Installed, Outputs, Refused, SinksArgument, defer
 from attncheck.core import registry
 from attncheck.core.cases import Case
 
-__all__ = ["Backend", "Case", "Device", "Installed", "Outputs", "Refused"]
+__all__ = ["Backend", "Case", "Device", "Installed", "Outputs", "Refused", "SinksArgument", "defer"]
 
 
 @cache

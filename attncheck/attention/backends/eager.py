@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Installed, Outputs
-from attncheck.core.cases import Case
+from attncheck.attention.backends import Backend, Case, Device, Installed, Outputs
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,10 +11,9 @@ Nothing is downloaded; loading it runs the code that the repository published, f
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Device
+from attncheck.attention.backends import Case, Device
 from attncheck.attention.backends._flash_functions import flash_backend
 from attncheck.attention.calls import flash_attn_package, hub_kernels, partial_builds
-from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs

@@ -18,12 +18,11 @@ to v's head_dim, so it cannot train a model if that is smaller (torch-ext/vllm_f
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Device, Installed, SinksArgument
+from attncheck.attention.backends import Case, Device, Installed, SinksArgument
 from attncheck.attention.backends._flash_functions import flash_backend
 from attncheck.attention.calls import flash_attn_package
 from attncheck.attention.calls.hub_kernels import find_repository
 from attncheck.attention.calls.partial_builds import refuse_flash_attn_3
-from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs

@@ -19,10 +19,9 @@ import importlib.util
 import math
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Outputs
+from attncheck.attention.backends import Backend, Case, Device, Outputs
 from attncheck.attention.backends.flash_attention_2 import DETERMINISTIC, KERNEL_PATTERN
 from attncheck.attention.calls import flash_attn_package, ring_package
-from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding, explain_indivisible
 
 if TYPE_CHECKING:

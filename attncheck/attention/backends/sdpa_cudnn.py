@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Installed, defer
-from attncheck.core.cases import Case
+from attncheck.attention.backends import Backend, Case, Device, Installed, defer
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,7 +1,6 @@
 """SDPA's MATH: matrix products and a softmax in torch, in float32 for 16-bit inputs."""
 
-from attncheck.attention.backend import Backend, Device, Installed, defer
-from attncheck.core.cases import Case
+from attncheck.attention.backends import Backend, Case, Device, Installed, defer
 
 
 def refuse(case: Case, device: Device) -> str:

@@ -8,8 +8,7 @@ ranks. Source: torch 2.13, torch/distributed/tensor/experimental/_context_parall
 _load_balancer.py (`_create_default_load_balancer`).
 """
 
-from attncheck.attention.backend import Backend, Device, Installed, defer
-from attncheck.attention.backends import Case, ring_flash_attn, sdpa_flash
+from attncheck.attention.backends import Backend, Case, Device, Installed, defer, ring_flash_attn, sdpa_flash
 from attncheck.core.sharding import Sharding, explain_indivisible
 
 

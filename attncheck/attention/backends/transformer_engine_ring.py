@@ -9,8 +9,7 @@ Source: NVIDIA/TransformerEngine at d0067d0d, pytorch/attention/dot_product_atte
 
 from functools import partial
 
-from attncheck.attention.backend import Backend, Device, defer
-from attncheck.attention.backends import Case, ring_flash_attn, sdpa_cudnn
+from attncheck.attention.backends import Backend, Case, Device, defer, ring_flash_attn, sdpa_cudnn
 from attncheck.attention.backends.flash_attention_2 import KERNEL_PATTERN
 from attncheck.attention.calls.flash_attn_package import find_distribution
 from attncheck.core.sharding import Sharding

@@ -6,8 +6,7 @@ Packed rows go to `flash_attn_varlen_func` with the cu_seqlens of the whole row,
 
 from dataclasses import replace
 
-from attncheck.attention.backend import Backend, Device, defer
-from attncheck.attention.backends import Case, flash_attention_2
+from attncheck.attention.backends import Backend, Case, Device, defer, flash_attention_2
 from attncheck.attention.backends.ulysses_sdpa import SHARDING, refuse_ulysses
 from attncheck.attention.calls.ulysses_heads import local_case
 

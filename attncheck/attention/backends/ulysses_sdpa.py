@@ -10,8 +10,16 @@ Source: arXiv 2309.14509; verl 0.9.1, verl/utils/ulysses.py and verl/models/tran
 (`_ulysses_flash_attention_forward`, `apply_monkey_patch`); DeepSpeed 0.19.8, deepspeed/sequence/layer.py.
 """
 
-from attncheck.attention.backend import Backend, Device, Installed, defer
-from attncheck.attention.backends import Case, ring_flash_attn, sdpa_efficient, sdpa_flash
+from attncheck.attention.backends import (
+    Backend,
+    Case,
+    Device,
+    Installed,
+    defer,
+    ring_flash_attn,
+    sdpa_efficient,
+    sdpa_flash,
+)
 from attncheck.attention.calls.ulysses_heads import local_case, sdpa_backend
 from attncheck.core.sharding import Sharding, explain_indivisible
 

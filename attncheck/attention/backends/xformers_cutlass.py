@@ -9,9 +9,8 @@ sm_90.
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Outputs, defer
+from attncheck.attention.backends import Backend, Case, Device, Outputs, defer
 from attncheck.attention.calls.flash_attn_package import find_distribution
-from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs

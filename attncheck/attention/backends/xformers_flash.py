@@ -8,10 +8,9 @@ alignment of unequal lengths.
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Outputs, defer
+from attncheck.attention.backends import Backend, Case, Device, Outputs, defer
 from attncheck.attention.backends.xformers_cutlass import installed
 from attncheck.attention.calls import flash_attn_package
-from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs

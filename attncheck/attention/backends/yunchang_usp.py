@@ -11,8 +11,7 @@ Source: arXiv 2405.07719; yunchang 0.6.4, hybrid/attn_layer.py (`LongContextAtte
 from dataclasses import replace
 from functools import partial
 
-from attncheck.attention.backend import Backend, Device, defer
-from attncheck.attention.backends import Case, ring_flash_attn
+from attncheck.attention.backends import Backend, Case, Device, defer, ring_flash_attn
 from attncheck.attention.backends.flash_attention_2 import DETERMINISTIC, KERNEL_PATTERN
 from attncheck.attention.calls.flash_attn_package import find_distribution
 from attncheck.core.sharding import Sharding
