@@ -46,6 +46,7 @@ from attncheck.cli.options import (
     option,
 )
 from attncheck.cli.output import exit_code, make_report_writer, write_and_exit, write_stdout, write_text
+from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import (
     FOR_RING,
     NOT_IN_FACTS,
@@ -65,6 +66,7 @@ from attncheck.cli.settings import (
     select_interpreter,
 )
 from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, AttncheckError, BadUsage, Interrupted, Unanswered
+from attncheck.core.io.streams import print_message
 
 __all__ = [
     "CLEAN",
@@ -129,6 +131,7 @@ __all__ = [
     "option",
     "parse_lanes",
     "parse_ring_options",
+    "print_message",
     "print_selection",
     "read_installed_files",
     "refuse_options",
@@ -136,6 +139,7 @@ __all__ = [
     "resolve_gate_policy",
     "resolve_policy",
     "select_interpreter",
+    "with_progress",
     "write_and_exit",
     "write_stdout",
     "write_text",

@@ -11,9 +11,9 @@ from attncheck.cli.parts import (
     print_selection,
     resolve_policy,
     select_interpreter,
+    with_progress,
     write_text,
 )
-from attncheck.cli.progress import with_progress
 from attncheck.core.io.outgoing import clean
 
 

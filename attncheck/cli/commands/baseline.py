@@ -20,11 +20,11 @@ from attncheck.cli.parts import (
     make_execution_target,
     make_report_writer,
     option,
+    print_message,
     resolve_gate_policy,
     select_interpreter,
+    with_progress,
 )
-from attncheck.cli.progress import with_progress
-from attncheck.core.io.streams import print_message
 from attncheck.gate.policy import POLICY_FILE, load_policy
 
 if TYPE_CHECKING:

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attncheck.cli.commands import EXAMINING, Command
-from attncheck.cli.parts import CLEAN, FOUND, OUTPUT, UNANSWERED, AttncheckError, Interrupted, option
+from attncheck.cli.parts import (
+    CLEAN,
+    FOUND,
+    OUTPUT,
+    UNANSWERED,
+    AttncheckError,
+    Interrupted,
+    option,
+    print_message,
+    with_progress,
+)
 
 if TYPE_CHECKING:
     from attncheck.core.snapshot import Snapshot
@@ -66,7 +76,6 @@ def demo(context: typer.Context, folder: Folder = "attncheck-demo") -> None:
 
     Findings are part of the demo: it exits with 0 unless a step gets no answer.
     """
-    from attncheck.cli.progress import with_progress
     from attncheck.cli.settings import select_interpreter
     from attncheck.doctor.probes.collect import collect_snapshot
 
@@ -121,7 +130,6 @@ def _print_heading(title: str, line: str) -> None:
 
 def _run_command(run: Any, line: str) -> int:
     """Return the exit code of one of our own commands; `run` is the command line's `main`."""
-    from attncheck.core.io.streams import print_message
 
     code = CLEAN
     try:

@@ -32,9 +32,9 @@ from attncheck.cli.parts import (
     refuse_with_target,
     resolve_policy,
     select_interpreter,
+    with_progress,
     write_and_exit,
 )
-from attncheck.cli.progress import with_progress
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report

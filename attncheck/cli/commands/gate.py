@@ -14,11 +14,11 @@ from attncheck.cli.parts import (
     Verbose,
     make_execution_target,
     make_report_writer,
+    print_message,
     resolve_gate_policy,
     select_interpreter,
+    with_progress,
 )
-from attncheck.cli.progress import with_progress
-from attncheck.core.io.streams import print_message
 
 
 def gate(

@@ -3,9 +3,16 @@
 from typing import Annotated
 
 from attncheck.cli.commands import GATING, Command
-from attncheck.cli.parts import OUTPUT, Python, option, print_selection, select_interpreter, write_text
-from attncheck.cli.progress import with_progress
-from attncheck.core.io.streams import print_message
+from attncheck.cli.parts import (
+    OUTPUT,
+    Python,
+    option,
+    print_message,
+    print_selection,
+    select_interpreter,
+    with_progress,
+    write_text,
+)
 
 SECONDS = 60.0  # timeout of each probe
 Write = Annotated[

@@ -23,12 +23,12 @@ from attncheck.cli.parts import (
     make_execution_target,
     make_report_writer,
     option,
+    print_message,
     resolve_policy,
     select_interpreter,
+    with_progress,
     write_and_exit,
 )
-from attncheck.cli.progress import with_progress
-from attncheck.core.io.streams import print_message
 from attncheck.core.report import Report
 
 Files = Annotated[

@@ -30,6 +30,7 @@ from attncheck.cli.parts import (
     measure_and_exit,
     option,
     parse_ring_options,
+    print_message,
     read_installed_files,
     resolve_policy,
     select_interpreter,
@@ -150,7 +151,6 @@ def parity(
     With MODEL, tests its own heads, sizes, windows, dtype and lengths: a folder, or a Hub name in the cache.
     """
     from attncheck.cli.last_failed import FailureMemory
-    from attncheck.core.io.streams import print_message
     from attncheck.core.report import InterruptedRun
     from attncheck.measure import parity
     from attncheck.workers.launcher_env import read_rank_env

@@ -22,8 +22,8 @@ from attncheck.cli.parts import (
     option,
     resolve_gate_policy,
     select_interpreter,
+    with_progress,
 )
-from attncheck.cli.progress import with_progress
 from attncheck.core.io import interrupts
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from attncheck.cli.parts import (
     option,
     print_selection,
     select_interpreter,
+    with_progress,
     write_text,
 )
-from attncheck.cli.progress import with_progress
 from attncheck.core.io.outgoing import clean
 
 Inject = Annotated[

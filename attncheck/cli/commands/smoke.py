@@ -27,6 +27,7 @@ from attncheck.cli.parts import (
     measure_and_exit,
     option,
     parse_ring_options,
+    print_message,
     refuse_options,
     resolve_policy,
     select_interpreter,
@@ -221,7 +222,6 @@ def choose_model(name: str) -> str:
     Raises `Unanswered` if no shape is known for it.
     """
     from attncheck.core.facts import Unreadable
-    from attncheck.core.io.streams import print_message
     from attncheck.doctor.probes.model import read_model
     from attncheck.smoke.run import find_shape
 

@@ -30,13 +30,14 @@ from attncheck.cli.parts import (
     make_execution_target,
     make_report_writer,
     option,
+    print_message,
     refuse_options,
     resolve_policy,
     select_interpreter,
+    with_progress,
     write_and_exit,
 )
-from attncheck.cli.progress import INTERRUPTED, with_progress
-from attncheck.core.io.streams import print_message
+from attncheck.cli.progress import INTERRUPTED
 from attncheck.core.report import InterruptedRun
 
 if TYPE_CHECKING:
