@@ -484,17 +484,13 @@ def _lint_launch(
         return replace(finding, fixes=kept)
 
     vets = _is_editable(found_launch.launch)
-    vetted = [
-        vet_fixes(finding) if vets and _identify(finding) not in linter.reported else finding
-        for finding in report.findings
-    ]
+    are_new = [_identify(finding) not in linter.reported for finding in report.findings]
+    vetted = [vet_fixes(finding) if vets and is_new else finding for finding, is_new in zip(report.findings, are_new)]
     if not (_only_renamed(job).unknown_settings or any(fix.sets for finding in vetted for fix in finding.fixes)):
         edits = ()
     findings = (
-        finding
-        if _identify(finding) in linter.reported
-        else _complete_fixes(finding, found_launch, job, corrected_report if edits else None)
-        for finding in vetted
+        _complete_fixes(finding, found_launch, job, corrected_report if edits else None) if is_new else finding
+        for finding, is_new in zip(vetted, are_new)
     )
     safe_sets: dict[str, str] = {key: value for key, value in sets.items() if key in SAFE_KEYS}
     safe_edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), safe_sets) if edits else ()

@@ -21,7 +21,7 @@ from attncheck.measure.suites import COMPILED_CASES, Suite, make_model_cases, ma
 from attncheck.measure.wrong_cases import describe_shared
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget, Progress
-from attncheck.workers.pool import Event, Pool, default_slots
+from attncheck.workers.pool import Event, Job, Pool, default_slots
 
 # Cases of a backend that compiles, on the CPU, where the first one takes over 20 s of its time.
 COMPILED_CASES_ON_CPU = {"quick": 0, "standard": 0, "full": 4}
@@ -121,30 +121,39 @@ def run(
         if target.uses_gpu or not discovery.get_backend(state.name).compiles
     ]
     with pool.prepare(*for_any):
-        return _run_in_pool(pool, began, states, chosen_states, snapshot, request, target, report_progress)
-
-
-def _run_in_pool(
-    pool: Pool,
-    began: float,
-    states: Sequence[BackendState],
-    chosen_states: Sequence[BackendState],
-    snapshot: Snapshot,
-    request: Request,
-    target: ExecutionTarget,
-    report_progress: Callable[[str], None],
-) -> Report:
-    cases = choose_cases(request, snapshot)
-    chosen_cases = {state.name: choose_backend_cases(state, cases, request, target) for state in chosen_states}
-    jobs = make_jobs(chosen_cases, target, pool.slots)
-    if not any(job.items for job in jobs):
-        raise BadUsage(NOTHING_LEFT_OF_FAILURES)
-    runs: list[Run] = []
-    left_out = [
+        cases = choose_cases(request, snapshot)
+        chosen_cases = {state.name: choose_backend_cases(state, cases, request, target) for state in chosen_states}
+        jobs = make_jobs(chosen_cases, target, pool.slots)
+        if not any(job.items for job in jobs):
+            raise BadUsage(NOTHING_LEFT_OF_FAILURES)
+        until = None if request.budget is None else began + request.budget
+        runs, not_reached, is_interrupted = _measure(pool, jobs, cases, until, report_progress)
+    if not runs and is_interrupted:
+        raise KeyboardInterrupt
+    if not runs:
+        raise Unanswered("nothing was measured: --budget ended before the first case")
+    runs += [
         Run(name, cases[0], "skipped", discovery.NOT_COMPILED)
         for name, own in chosen_cases.items()
         if not (own or request.only)
     ]
+    suite_name = "model" if discovery.requested_model(snapshot) is not None else request.suite
+    measured_on = execution.make_measured_on(pool, request.seed, began, suite_name, not_reached, is_interrupted)
+    report = make_report(snapshot, tuple(states), sort_runs(runs, chosen_states, cases), measured_on)
+    if is_interrupted:
+        raise InterruptedRun(report)
+    return report
+
+
+def _measure(
+    pool: Pool,
+    jobs: Sequence[Job],
+    cases: Sequence[Case],
+    until: float | None,
+    report_progress: Callable[[str], None],
+) -> tuple[list[Run], int, bool]:
+    """Return the runs, the number of those not reached, and whether an interrupt ended them."""
+    runs: list[Run] = []
     by_name = {case.name: case for case in cases}
     progress = Progress(report_progress, sum(len(job.items) for job in jobs))
 
@@ -155,22 +164,10 @@ def _run_in_pool(
         if event.kind != "started":
             runs.append(read_run(event, by_name[name]))
 
-    until = None if request.budget is None else began + request.budget
-    suite_name = "model" if discovery.requested_model(snapshot) is not None else request.suite
-
-    def report_runs(not_reached: int, interrupted: bool = False) -> Report:
-        measured_on = execution.make_measured_on(pool, request.seed, began, suite_name, not_reached, interrupted)
-        return make_report(snapshot, tuple(states), sort_runs([*runs, *left_out], chosen_states, cases), measured_on)
-
     try:
-        not_reached = pool.run(jobs, on_event, until)
+        return runs, len(pool.run(jobs, on_event, until)), False
     except KeyboardInterrupt:
-        if not runs:
-            raise
-        raise InterruptedRun(report_runs(progress.total - len(runs), interrupted=True)) from None
-    if not runs:
-        raise Unanswered("nothing was measured: --budget ended before the first case")
-    return report_runs(len(not_reached))
+        return runs, progress.total - len(runs), True
 
 
 def choose_backend_cases(
