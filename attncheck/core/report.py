@@ -7,7 +7,7 @@ exist.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 from attncheck.core.findings import (
@@ -64,6 +64,8 @@ T = TypeVar("T", bound="Section")
 Item = TypeVar("Item")
 NOTHING_MEASURED = "nothing was measured"
 MERGED_COMMAND = "report"  # the command of a report that merges several reports
+# Fields of sections whose items are measurements: two that are equal are two. Other lists name each thing once.
+MEASUREMENTS = frozenset({"verdicts", "runs", "repeats", "timings", "recommendations", "growth", "conclusions"})
 MAX_REASONS = 3  # how many reasons for missing measurements one line shows
 
 
@@ -106,8 +108,20 @@ class Section:
         return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in getattr(self, "lost", ()))
 
     def merge(self: T, later: T) -> T:
-        """Return both sections as one: they come from two runs of one command, as a gate makes for each model."""
-        raise NotImplementedError
+        """Return both sections as one: they come from two runs of one command, as a gate makes for each model.
+
+        Lists are joined, of measurements with all their items. Of another field the later value counts if it is known.
+        """
+        merged: dict[str, Any] = {}
+        for spec in fields(self):
+            own, other = getattr(self, spec.name), getattr(later, spec.name)
+            if isinstance(own, MeasuredOn):
+                merged[spec.name] = own.merge(other)
+            elif isinstance(own, tuple):
+                merged[spec.name] = (*own, *other) if spec.name in MEASUREMENTS else deduplicate((*own, *other))
+            else:
+                merged[spec.name] = other if other != spec.default else own
+        return replace(self, **merged)
 
 
 class MeasuredSection(Section):

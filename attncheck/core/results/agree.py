@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from attncheck.core.agreement import Rollout, Scoring
-from attncheck.core.report import OpenQuestion, Section, deduplicate
+from attncheck.core.report import OpenQuestion, Section
 
 Side = Literal["engine", "trainer"]
 BIAS_MULTIPLE = 3.0  # multiple of the expected mean of independent errors
@@ -123,10 +123,6 @@ class AgreeSection(Section):
             for model in self.models
             if model.reason
         )
-
-    def merge(self, later: "AgreeSection") -> "AgreeSection":
-        """Return both sections as one."""
-        return AgreeSection(deduplicate((*self.models, *later.models)))
 
 
 SECTION = AgreeSection

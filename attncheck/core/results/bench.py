@@ -10,7 +10,6 @@ from attncheck.core.report import (
     Outcome,
     Run,
     Verdict,
-    deduplicate,
     describe_no_timing,
 )
 from attncheck.core.results.timings import DeviceRates, PublishedShare, Recommendation, Timing
@@ -35,19 +34,6 @@ class BenchSection(MeasuredSection):
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
         """The outcome of each row."""
         return tuple((timing.outcome, describe_no_timing(timing.outcome, timing.reason)) for timing in self.timings)
-
-    def merge(self, later: "BenchSection") -> "BenchSection":
-        """Return the sections of two models as one."""
-        return BenchSection(
-            self.measured_on.merge(later.measured_on),
-            deduplicate((*self.backends, *later.backends)),
-            (*self.verdicts, *later.verdicts),
-            (*self.runs, *later.runs),
-            later.rates if later.rates != DeviceRates() else self.rates,
-            (*self.timings, *later.timings),
-            (*self.recommendations, *later.recommendations),
-            deduplicate((*self.published, *later.published)),
-        )
 
 
 SECTION = BenchSection

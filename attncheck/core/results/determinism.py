@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import BackendState, MeasuredOn, MeasuredSection, Outcome, Repeats, Verdict, deduplicate
+from attncheck.core.report import BackendState, MeasuredOn, MeasuredSection, Outcome, Repeats, Verdict
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,6 @@ class DeterminismSection(MeasuredSection):
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
         """The outcome of each case of a backend in a mode."""
         return tuple((repeats.outcome, repeats.reason) for repeats in self.repeats)
-
-    def merge(self, later: "DeterminismSection") -> "DeterminismSection":
-        """Return the sections of two models as one."""
-        return DeterminismSection(
-            self.measured_on.merge(later.measured_on),
-            deduplicate((*self.backends, *later.backends)),
-            (*self.verdicts, *later.verdicts),
-            (*self.repeats, *later.repeats),
-        )
 
 
 SECTION = DeterminismSection

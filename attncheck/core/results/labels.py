@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from attncheck.core.report import OpenQuestion, Section, deduplicate
+from attncheck.core.report import OpenQuestion, Section
 
 # The role of a token: a turn's text, markup of the chat template, the start or end of a text or turn, or padding.
 Role = Literal[
@@ -94,10 +94,6 @@ class LabelsSection(Section):
             for launch in self.launches
             if launch.reason
         )
-
-    def merge(self, later: "LabelsSection") -> "LabelsSection":
-        """Return the sections of two launches as one."""
-        return LabelsSection(deduplicate((*self.launches, *later.launches)))
 
 
 SECTION = LabelsSection

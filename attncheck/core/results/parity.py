@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import BackendState, MeasuredOn, MeasuredSection, Outcome, Run, Verdict, deduplicate
+from attncheck.core.report import BackendState, MeasuredOn, MeasuredSection, Outcome, Run, Verdict
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,6 @@ class ParitySection(MeasuredSection):
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
         """The outcome of each case of a backend."""
         return tuple((run.outcome, run.reason) for run in self.runs)
-
-    def merge(self, later: "ParitySection") -> "ParitySection":
-        """Return the sections of two models as one."""
-        return ParitySection(
-            self.measured_on.merge(later.measured_on),
-            deduplicate((*self.backends, *later.backends)),
-            (*self.verdicts, *later.verdicts),
-            (*self.runs, *later.runs),
-        )
 
 
 SECTION = ParitySection

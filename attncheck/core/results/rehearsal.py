@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attncheck.core.rehearsal import Isolation
-from attncheck.core.report import MeasuredOn, MeasuredSection, OpenQuestion, Outcome, Verdict, deduplicate
+from attncheck.core.report import MeasuredOn, MeasuredSection, OpenQuestion, Outcome, Verdict
 from attncheck.core.results.smoke import CheckResult
 
 # Checks of whether packed documents attend to each other; a fix is tried on them.
@@ -87,15 +87,6 @@ class RehearsalSection(MeasuredSection):
             f"{launch.location}: {why}" for launch in self.launches if not launch.tried and (why := launch.why_unjudged)
         ]
         return (*super().unanswered, *(OpenQuestion(self.name, "unanswered", reason) for reason in reasons))
-
-    def merge(self, later: "RehearsalSection") -> "RehearsalSection":
-        """Return the sections of two launches as one."""
-        return RehearsalSection(
-            self.measured_on.merge(later.measured_on),
-            (*self.verdicts, *later.verdicts),
-            deduplicate((*self.launches, *later.launches)),
-            deduplicate((*self.corrected, *later.corrected)),
-        )
 
 
 SECTION = RehearsalSection

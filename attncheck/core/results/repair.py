@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import Section, deduplicate
+from attncheck.core.report import Section
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,6 @@ class RepairSection(Section):
     remaining: tuple[str, ...] = ()
     resolution: str = ""  # the output of an installer's dry run
     trial: str = ""  # the result of importing the packages from a temporary folder
-
-    def merge(self, later: "RepairSection") -> "RepairSection":
-        """Return both sections as one, each line once."""
-        texts = {
-            name: deduplicate((*getattr(self, name), *getattr(later, name)))
-            for name in ("steps", "targets", "by_hand", "conflicts", "proven", "unproven", "remaining")
-        }
-        return RepairSection(**texts, resolution=later.resolution or self.resolution, trial=later.trial or self.trial)
 
 
 SECTION = RepairSection

@@ -11,7 +11,6 @@ from attncheck.core.report import (
     Outcome,
     Run,
     Verdict,
-    deduplicate,
     describe_no_timing,
 )
 from attncheck.core.results.collectives import Communication
@@ -48,21 +47,6 @@ class RingSection(MeasuredSection):
             (timing.outcome, describe_no_timing(timing.outcome, timing.reason))
             for timing in self.timings
             if timing.backend not in (LOCAL_FLASH, LOCAL_FLASH_FULL)
-        )
-
-    def merge(self, later: "RingSection") -> "RingSection":
-        """Return the sections of several commands over the same ranks as one."""
-        return RingSection(
-            self.measured_on.merge(later.measured_on),
-            later.communication if later.communication.world_size else self.communication,
-            (*self.growth, *later.growth),
-            deduplicate((*self.adapter, *later.adapter)),
-            deduplicate((*self.backends, *later.backends)),
-            (*self.verdicts, *later.verdicts),
-            (*self.runs, *later.runs),
-            later.rates if later.rates != RingRates() else self.rates,
-            (*self.timings, *later.timings),
-            (*self.conclusions, *later.conclusions),
         )
 
 

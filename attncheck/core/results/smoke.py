@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attncheck.core.plan import Plan
-from attncheck.core.report import HUGE, UNMEASURED, Answer, MeasuredOn, MeasuredSection, Outcome, Verdict, deduplicate
+from attncheck.core.report import HUGE, UNMEASURED, Answer, MeasuredOn, MeasuredSection, Outcome, Verdict
 
 # relative error above which a limit decides nothing: a kernel with an error of 20 % would pass
 MAX_DECIDING_LIMIT = 0.1
@@ -172,15 +172,6 @@ class SmokeSection(MeasuredSection):
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
         """The outcome of each check."""
         return tuple((result.outcome, result.reason) for run in self.plan_runs for result in run.results)
-
-    def merge(self, later: "SmokeSection") -> "SmokeSection":
-        """Return the sections of two plans as one."""
-        return SmokeSection(
-            self.measured_on.merge(later.measured_on),
-            (*self.verdicts, *later.verdicts),
-            deduplicate((*self.plan_runs, *later.plan_runs)),
-            deduplicate((*self.settings, *later.settings)),
-        )
 
 
 SECTION = SmokeSection
