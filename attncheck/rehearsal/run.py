@@ -34,7 +34,7 @@ from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.rehearsal import CLASS, Difference, RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
 from attncheck.core.snapshot import Snapshot
-from attncheck.core.verdicts import HUGE, MeasuredOn, Verdict
+from attncheck.core.verdicts import MeasuredOn, Verdict
 from attncheck.doctor import engine
 from attncheck.doctor.rules.transformers.neutral_change_trains_otherwise import FIXES as TWIN_FIXES
 from attncheck.lint import run as lint
@@ -51,7 +51,7 @@ from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
 from attncheck.rehearsal.named_models import list_named_models
 from attncheck.rehearsal.options import add_options
-from attncheck.smoke.run import collect_evidence, summarize_training
+from attncheck.smoke.run import collect_evidence, make_verdict, summarize_training
 from attncheck.workers import execution as workers
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
@@ -816,18 +816,7 @@ def _format_corrected(read: ReadLaunch, correction: corrections.Correction) -> t
 
 
 def _make_verdict(launch: RehearsedLaunch, result: CheckResult) -> Verdict:
-    ratio = max((measure.budget_ratio for measure in result.measures), default=0.0)
-    name = f"{launch.location}{f' with {launch.tried}' if launch.tried else ''}"
-    return Verdict(
-        "smoke",
-        name,
-        result.check,
-        "",
-        judge_result(result),
-        deciding_reason(result),
-        min(ratio, HUGE),
-        collect_evidence(result),
-    )
+    return make_verdict(f"{launch.location}{f' with {launch.tried}' if launch.tried else ''}", result)
 
 
 def _iter_findings(

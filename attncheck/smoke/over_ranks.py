@@ -11,8 +11,7 @@ from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult
 from attncheck.ring import group
 from attncheck.ring.group import Ring
-from attncheck.smoke.trials import DEADLINE_FACTOR, PARALLEL_CHECK
-from attncheck.workers import execution
+from attncheck.smoke.trials import DEADLINE_FACTOR, PARALLEL_CHECK, read_result
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.launcher_env import read_rank_env
 from attncheck.workers.pool import Event
@@ -32,7 +31,7 @@ def run_parallel_check(
 
     def on_event(event: Event) -> None:
         if event.kind != "started":
-            results.append(read_result(event))
+            results.append(read_result(event, PARALLEL_CHECK))
 
     ranks = RankRunner(target.python, read_rank_env(os.environ))
     try:
@@ -49,10 +48,3 @@ def make_rank_job(model: str, plan: Plan, ring: Ring, target: ExecutionTarget) -
     message: dict[str, object] = {"task": "attncheck.smoke.worker.ranks.parallel:smoke", "cases": cases, "shim": False}
     rank_job = group.make_job(ring, target, plan.ring_size, [(plan.scheme, model)], message)
     return replace(rank_job, seconds=rank_job.seconds * DEADLINE_FACTOR)
-
-
-def read_result(event: Event) -> CheckResult:
-    """Return the result in an event: the check's own, or how the item was lost."""
-    if event.kind == "answer":
-        return codec.read(CheckResult, event.answer)
-    return CheckResult(PARALLEL_CHECK, execution.unmeasured_outcome(event), event.reason)

@@ -247,15 +247,19 @@ def make_report(
     final_runs = [search.final_run for search in searches if search.accepted]
     plan_runs = (*first_runs, *final_runs)
     final_plan = next(iter(final_runs), first_runs[0]).plan
-    verdicts = tuple(_make_verdict(plan_run, result) for plan_run in plan_runs for result in plan_run.results)
+    verdicts = tuple(
+        make_verdict(f"{plan_run.model} {plan_run.reason}".strip(), result)
+        for plan_run in plan_runs
+        for result in plan_run.results
+    )
     findings = tuple(_iter_findings(first_runs, searches, package_trials_per_model or [()] * len(first_runs)))
     section = SmokeSection(measured_on, verdicts, plan_runs, tuple(_iter_settings(snapshot, final_plan)))
     return Report("smoke", snapshot, findings, sections={"smoke": section})
 
 
-def _make_verdict(plan_run: PlanRun, result: CheckResult) -> Verdict:
+def make_verdict(name: str, result: CheckResult) -> Verdict:
+    """Return the verdict on what has this name by one check, of a plan or of a rehearsed launch."""
     budget_ratio = max((measure.budget_ratio for measure in result.measures), default=0.0)
-    name = f"{plan_run.model} {plan_run.reason}".strip()
     return Verdict(
         "smoke",
         name,

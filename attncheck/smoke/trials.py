@@ -85,7 +85,7 @@ class TrialRunner:
             position, _, check_name = event.item.partition(":")
             self._report_event(event, worker_trials[int(position)], check_name)
             if event.kind not in ("started", "step"):
-                results[indices[int(position)], check_name] = _read_result(event, check_name)
+                results[indices[int(position)], check_name] = read_result(event, check_name)
 
         pool = Pool(self.target.python, 1)
         try:
@@ -108,7 +108,8 @@ def _group_by_environment(trials: Sequence[Trial]) -> Iterable[list[int]]:
     return groups.values()
 
 
-def _read_result(event: Event, check_name: str) -> CheckResult:
+def read_result(event: Event, check_name: str) -> CheckResult:
+    """Return the result in an event: the check's own, or how the item was lost."""
     if event.kind == "answer":
         return codec.read(CheckResult, event.answer)
     return CheckResult(check_name, execution.unmeasured_outcome(event), event.reason)

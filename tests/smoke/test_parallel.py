@@ -19,7 +19,7 @@ from attncheck.core.results.smoke import CheckResult, Layer, Measure, deciding_r
 from attncheck.ring.group import Ring
 from attncheck.smoke import over_ranks, run
 from attncheck.smoke.checks.parallel import CHECK
-from attncheck.smoke.trials import Trial, TrialRunner
+from attncheck.smoke.trials import Trial, TrialRunner, read_result
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event
 from tests.ring.on_ranks import run_items
@@ -44,7 +44,7 @@ def run_plans(ranks: int, items: Iterable[tuple[str, str, str, Plan]]) -> Result
         shim=False,
         cases=cases,
     )
-    return {event.item: over_ranks.read_result(event) for event in events}
+    return {event.item: read_result(event, "parallel") for event in events}
 
 
 def sound_items(
@@ -237,7 +237,7 @@ def test_ranks_are_started_once_for_a_plan() -> None:
     ],
 )
 def test_lost_ranks_are_told(kind: str, reason: str, verdict: str) -> None:
-    result = over_ranks.read_result(Event("llama3", "llama", kind, reason=reason))  # type: ignore[arg-type]
+    result = read_result(Event("llama3", "llama", kind, reason=reason), "parallel")  # type: ignore[arg-type]
     assert judge_result(result) == verdict and result.reason == reason
 
 

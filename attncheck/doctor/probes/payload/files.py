@@ -31,12 +31,17 @@ def read_bytes(path: str, limit: int = 1 << 16) -> bytes:
         os.close(descriptor)
 
 
+def read_content(path: str, limit: int = 1 << 16) -> bytes:
+    """Return up to `limit` bytes of a regular file; none if it cannot be read."""
+    try:
+        return read_bytes(path, limit)
+    except (OSError, ValueError):
+        return b""
+
+
 def read_text(path: str, limit: int = 1 << 16) -> str:
     """Return up to `limit` bytes of a file as text; "" if it cannot be read."""
-    try:
-        return read_bytes(path, limit).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""
+    return read_content(path, limit).decode("utf-8", "replace")
 
 
 def list_folder(path: str) -> list[str]:

@@ -87,7 +87,4 @@ def _nvidia_library_folders(folder: str) -> list[str]:
 
 def read_loader_cache() -> bytes:
     """Return the loader's cache; empty if it cannot be read."""
-    try:
-        return files.read_bytes("/etc/ld.so.cache", 4 << 20)
-    except (OSError, ValueError):
-        return b""
+    return files.read_content("/etc/ld.so.cache", 4 << 20)

@@ -106,10 +106,10 @@ class Conditions:
         if symbol is None:
             return self._decide_found(test, module) if len(test.ops) == 1 else None
         right = test.comparators[0]
-        if _dotted(test.left) == "sys.version_info" and isinstance(right, ast.Tuple):
+        if dotted_name(test.left) == "sys.version_info" and isinstance(right, ast.Tuple):
             wanted = tuple(part.value for part in right.elts if isinstance(part, ast.Constant))
             return OPERATORS[symbol](tuple(sys.version_info[: len(wanted)]), wanted)
-        if _dotted(test.left) == "sys.platform" and isinstance(right, ast.Constant):
+        if dotted_name(test.left) == "sys.platform" and isinstance(right, ast.Constant):
             return OPERATORS[symbol](sys.platform, right.value) if symbol in ("==", "!=") else None
         first, second = self._version(test.left, module), self._version(right, module)
         return compare_versions(first, symbol, second) if first and second else None
@@ -126,7 +126,7 @@ class Conditions:
         return exists if exists is None or isinstance(test.ops[0], ast.IsNot) else not exists
 
     def _decide_call(self, call: ast.Call) -> bool | None:
-        name = _dotted(call.func).rpartition(".")[2]
+        name = dotted_name(call.func).rpartition(".")[2]
         arguments = [value.value for value in call.args if isinstance(value, ast.Constant)]
         if name.endswith("version_in_range") and not call.args:
             return self._decide_range(name, call)
@@ -198,7 +198,7 @@ class Conditions:
                 return self._installed(node.value.id)
             return self._version(node.value, module, depth + 1) if node.attr in ("base_version", "release") else ""
         if isinstance(node, ast.Call) and len(node.args) == 1:
-            name = _dotted(node.func).rpartition(".")[2]
+            name = dotted_name(node.func).rpartition(".")[2]
             first = node.args[0]
             if name in _PARSERS:
                 return self._version(first, module, depth + 1)
@@ -268,11 +268,10 @@ def _find_import(module: SourceModule, name: str) -> str:
     return source + ":" + original if is_own else ""
 
 
-def _dotted(node: ast.expr) -> str:
+def dotted_name(node: ast.expr) -> str:
+    """Return a dotted name, such as "sys.platform"; "" for another expression."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
         node = node.value
-    if not isinstance(node, ast.Name):
-        return ""
-    return ".".join([node.id, *reversed(parts)])
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""

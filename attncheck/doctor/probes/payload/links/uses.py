@@ -9,6 +9,7 @@ import ast
 import re
 from typing import Iterator, NamedTuple
 
+from .conditions import dotted_name
 from .signatures import Signatures, find_refusal
 from .source import read_takes
 from .takes import Take
@@ -103,8 +104,8 @@ class Uses:
         """Yield the names that an expression or statement uses and that do not exist."""
         for inner in _walk_expressions(node):
             if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Load):
-                parts = _chain(inner)
-                is_own = not parts or parts[0] in self.scope.hidden
+                parts = dotted_name(inner).split(".")
+                is_own = not parts[0] or parts[0] in self.scope.hidden
                 take = None if is_own else self._missing_attribute(parts[0], parts[1:], inner.lineno)
                 take = take or self._missing_of_instance(inner)
                 if take is not None and not self._is_guarded(take.name):
@@ -258,12 +259,3 @@ def _parameter_names(function: ast.AST) -> list[str]:
     arguments = function.args  # type: ignore[attr-defined]
     every = [*getattr(arguments, "posonlyargs", ()), *arguments.args, *arguments.kwonlyargs]
     return [argument.arg for argument in every]
-
-
-def _chain(node: ast.Attribute) -> list[str]:
-    parts: list[str] = []
-    current: ast.AST = node
-    while isinstance(current, ast.Attribute):
-        parts.append(current.attr)
-        current = current.value
-    return [current.id, *reversed(parts)] if isinstance(current, ast.Name) else []

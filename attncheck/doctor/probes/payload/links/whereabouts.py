@@ -23,7 +23,7 @@ def find_whereabouts(finder: ModuleFinder, package: str, names: set[str]) -> dic
     places: dict[str, list[str]] = {}
     wanted = [name.encode() for name in names]
     for path in _iter_files(top):
-        content = _read(path)
+        content = files.read_content(path, MAX_FILE_BYTES)
         if not any(name in content for name in wanted):
             continue
         for first, second in set(pattern.findall(content.decode("utf-8", "replace"))):
@@ -36,13 +36,6 @@ def find_patcher(modules: Iterable[SourceModule], name: str) -> str:
     escaped = re.escape(name)
     pattern = re.compile(r"(?<!\bself)(?<!\bcls)\.%s\s*=(?!=)|setattr\([^()]*[\"']%s[\"']" % (escaped, escaped))
     return next((m.name for m in modules if name in m.text and pattern.search(m.text)), "")
-
-
-def _read(path: str) -> bytes:
-    try:
-        return files.read_bytes(path, MAX_FILE_BYTES)
-    except (OSError, ValueError):
-        return b""
 
 
 def _iter_files(top: str) -> Iterable[str]:

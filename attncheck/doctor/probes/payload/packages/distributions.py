@@ -145,7 +145,7 @@ def _read_distribution(site: str, entry: str, name: str, version: str, metadata_
         distribution["installer"] = _read_first_line(folder + "/INSTALLER")
     if "direct_url.json" in names:
         distribution["direct_url"], distribution["editable"] = metadata.parse_direct_url(
-            _read_bytes(folder + "/direct_url.json")
+            files.read_content(folder + "/direct_url.json")
         )
     if watched.is_watched(distribution["name"]):
         _read_in_full(distribution, names, metadata_file)
@@ -157,7 +157,7 @@ def _read_in_full(distribution: Distribution, names: list[str], metadata_file: s
     if metadata_file in names:
         _apply_headers(distribution, os.path.join(folder, metadata_file) if metadata_file else folder)
     if "WHEEL" in names:
-        distribution["wheel_tags"] = metadata.parse_wheel_tags(_read_bytes(folder + "/WHEEL"))
+        distribution["wheel_tags"] = metadata.parse_wheel_tags(files.read_content(folder + "/WHEEL"))
     if not distribution["requires"] and "requires.txt" in names:
         unconditional = files.read_text(folder + "/requires.txt").partition("[")[0]
         distribution["requires"] = [line.strip()[:1000] for line in unconditional.splitlines() if line.strip()][:1000]
@@ -235,13 +235,6 @@ def _mark_egg_links(sites: list[tuple[str, list[str]]], installed: list[Distribu
                     editable=True, problem="its egg-link points to a directory that is not on sys.path: " + target
                 )
                 installed.append(distribution)
-
-
-def _read_bytes(path: str, limit: int = 1 << 16) -> bytes:
-    try:
-        return files.read_bytes(path, limit)
-    except (OSError, ValueError):
-        return b""
 
 
 def _read_first_line(path: str) -> str:
