@@ -1,9 +1,10 @@
 """The rules: one file each, named after the defect it finds, with one frozen `RULE`.
 
 A rule depends only on a `Snapshot`: no torch, no file, no process. It yields `Problem`s; the engine adds code, name and
-severity. A rule reads a required fact with `facts.need`, which turns a missing one into an explained skip. The module's
-docstring is the page that `attncheck explain CODE` prints. A defect that another command measures has only a page, a
-Markdown file whose front matter holds its code and severity.
+severity. A rule reads a required fact with `facts.need`, which turns a missing one into an explained skip. Above a
+check, `only_if`, `about_model` and `about_job` name what it needs before it is called. The module's docstring is the
+page that `attncheck explain CODE` prints. A defect that another command measures has only a page, a Markdown file whose
+front matter holds its code and severity.
 
 Folders group rules by subject and have no other meaning. One import provides everything that a rule needs. That
 includes rules of plugins (an entry point in the group "attncheck.rules", whose value is the module):
