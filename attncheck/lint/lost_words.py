@@ -23,6 +23,7 @@ OTHER_SHELL = re.compile(r"\A#!(?!.*\b(?:[bd]a)?sh\b)|\bextglob\b|\{%")
 EXPANDED = re.compile(r"\$\{(\w+)\[[@*]\]\}")
 ARRAY = re.compile(r"^[ \t]*(\w+)=\((.*?)^[ \t]*\)", re.MULTILINE | re.DOTALL)
 VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+NAME = re.compile(r"\w[\w.-]*\w")
 VALUED = re.compile(r"(?:^--?|[_.-])(?:path|dir|file|name|size|steps|epochs|len|length|rate|dataset|template)$")
 SETS_ANY = re.compile(
     r"\b(?:eval|declare|typeset|mapfile|readarray)\b|\bprintf\s+-v|\b(?:export|read|local)\b[^\n]*[$]"
@@ -33,7 +34,10 @@ EVIDENCE = "bash(1), QUOTING: only a backslash right before the end of the line 
 
 
 def add_lost_words(job: Job, launch: Launch) -> Job:
-    """Return the job with the problem that words after a broken continuation, or of an array, are not passed to it."""
+    """Return the job with the problem that words after a broken continuation, or of an array, are not passed to it.
+
+    What follows from one of these words being absent is no finding of its own.
+    """
     own = (*_find_unused_arrays(launch), *_find_unset_values(launch), *find_script_faults(launch))
     job = replace(job, problems=(*job.problems, *own))
     if not launch.lost:
@@ -45,7 +49,9 @@ def add_lost_words(job: Job, launch: Launch) -> Job:
     text = f"the command ends at line {line}, so the following words are not passed to it: {_shorten(names)}"
     advice = f"end line {line} with a backslash and nothing after it, and keep comments out of the command"
     problem = SettingProblem("ignores", text, (EVIDENCE,), location, advice=advice, universal=True)
-    return replace(job, problems=(*job.problems, problem))
+    lost = {name.partition("=")[0].lstrip("-+~") for name in names} - {""}
+    kept = (item for item in job.problems if lost.isdisjoint(NAME.findall(item.message)))
+    return replace(job, problems=(*kept, problem))
 
 
 def leave_out_missing_values(job: Job) -> Job:

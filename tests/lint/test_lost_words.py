@@ -55,6 +55,33 @@ def test_what_follows_a_broken_continuation_is_lost(tmp_path: Path, text: str, l
     assert all(word.text.strip() for word in launch.words), "a blank behind a backslash is not a setting"
 
 
+SIZES = "".join(
+    f" {name}micro_batch_size_per_gpu=1"
+    for name in (
+        "actor_rollout_ref.actor.ppo_",
+        "actor_rollout_ref.rollout.log_prob_",
+        "actor_rollout_ref.ref.log_prob_",
+        "critic.ppo_",
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_lost", "is_unset"),
+    [(f" \\\n{SIZES}\n", False, False), (f"\n{SIZES}\n", True, False), ("\n", False, True)],
+    ids=["passed", "lost", "absent"],
+)
+def test_what_lost_words_would_set_is_no_other_finding(
+    tmp_path: Path, words: str, is_lost: bool, is_unset: bool
+) -> None:
+    write_tree(tmp_path, {"run.sh": f"python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=m{words}"})
+    source = read_source(str(tmp_path / "run.sh"))
+    snapshot = s.with_package(s.h200(), "verl", "0.5.0")
+    report = run.run(snapshot, run.Request((source,)), read_model, make_file_reader((source,)))
+    assert any("not passed to it" in finding.message for finding in report.findings) == is_lost
+    assert any("both unset" in finding.message for finding in report.findings) == is_unset
+
+
 @pytest.mark.parametrize(
     ("text", "programs"),
     [
