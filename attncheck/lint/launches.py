@@ -152,11 +152,7 @@ class _LaunchFinder:
                     is_nested=bool(command.shell),
                     is_remote=any(number < 0 for number in command.shell),
                 )
-                launch = replace(launch, written=files.find_program(launch.words))
-                launch = training_scripts.attach_script(config_parents.attach_parents(launch, files.read), files.read)
-                launch = attach_trainers(launch)  # settings of trainers that are not in the script itself
-                launch = _attach_parsed_file(launch, files)
-                launch = deepspeed_config.attach_config(launch, files.read)
+                launch = _complete(launch, files)
                 script, starts = called_scripts.find_called_script(launch.words), self.starts_training(launch)
                 carried = list(self._find_carried(launch, command, files)) if script or not starts else []
                 if script and starts:  # its arguments look like a launch, but the script may set anything
@@ -172,15 +168,17 @@ class _LaunchFinder:
         if separator + 1 < len(launch.words):
             prefix_length = launch.whole.index(launch.words[separator]) + 1
             wrapped = _make_launch(launch.source, command, files, launch.folder, prefix_length)
-            if wrapped is not None and self.starts_training(wrapped):
+            if wrapped is not None:
                 wrapped = replace(
                     wrapped,
                     directories=launch.directories,
                     is_nested=launch.is_nested,
                     is_remote=launch.is_remote,
                 )
-                yield deepspeed_config.attach_config(wrapped, files.read)
-                return
+                wrapped = _complete(wrapped, files)
+                if self.starts_training(wrapped):
+                    yield wrapped
+                    return
         if len(self.open_scripts) >= MAX_CALL_DEPTH or self.remaining_scripts <= 0:
             return
         called = called_scripts.find_called_script(launch.words)
@@ -209,6 +207,14 @@ class _LaunchFinder:
         self.remaining_scripts -= 1
         for inner in self.find_embedded(called_scripts.mark_uneditable(file), python_scripts.find_scripts(file)):
             yield replace(inner, notes=(*inner.notes, f"it is started by {launch.words[0].location}"))
+
+
+def _complete(launch: Launch, files: WrittenFiles) -> Launch:
+    """Return a launch with the files that it names, and with what its program sets."""
+    launch = replace(launch, written=files.find_program(launch.words))
+    launch = training_scripts.attach_script(config_parents.attach_parents(launch, files.read), files.read)
+    launch = attach_trainers(launch)  # settings of trainers that are not in the script itself
+    return deepspeed_config.attach_config(_attach_parsed_file(launch, files), files.read)
 
 
 def _iter_with_lost(

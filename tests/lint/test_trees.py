@@ -731,6 +731,39 @@ def test_a_program_that_evaluates_with_verl_is_no_launch(tmp_path: Path, name: s
     assert len(find_jobs(report)) == count
 
 
+OWN_LOOP = """
+import accelerate, own
+accelerator = accelerate.Accelerator()
+own.ArgumentParserPlus((own.Arguments,)).parse()
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "program", "claimed"),
+    [
+        ("accelerate launch", OWN_LOOP + "accelerator.backward(loss)\n", False),
+        ("python mason.py --gpus 1 -- accelerate launch", OWN_LOOP + "accelerator.backward(loss)\n", False),
+        ("python mason.py --gpus 1 -- accelerate launch", OWN_LOOP + "own.train()\n", False),
+        ("python mason.py --gpus 1 -- accelerate launch", OWN_LOOP + "import trl\ntrl.DPOTrainer().train()\n", True),
+    ],
+    ids=["its loop", "its loop behind a wrapper", "another library's trainer", "TRL"],
+)
+def test_the_program_behind_a_wrapper_decides_what_trains(
+    tmp_path: Path, wrapper: str, program: str, claimed: bool
+) -> None:
+    own = "from dataclasses import dataclass\n@dataclass\nclass Arguments:\n    gradient_accumulation_steps: int = 1\n"
+    write_tree(
+        tmp_path,
+        {
+            "own.py": own + "class ArgumentParserPlus:\n    pass\n",
+            "mason.py": "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--gpus')\n",
+        },
+    )
+    options = "--per_device_train_batch_size 1 --gradient_accumulation_steps 4 --beta 5 --output_dir o"
+    report = lint_text(tmp_path, program, f"{wrapper} train.py {options}", "h100x8,transformers=5.4.0,trl=0.29.0")
+    assert bool(find_jobs(report)) == claimed
+
+
 @pytest.mark.parametrize(
     ("program", "count"),
     [("from own import main\nmain.run()\n", 0), ("from own import main, on_verl\nmain.run()\n", 1), (None, 1)],

@@ -333,7 +333,7 @@ def _find_trainers(
         modules += level
     if arguments and not trains:
         return TrainerReading(())  # parsed arguments alone train nothing: an evaluation often copies them
-    has_own_parser = main is not None and _calls(main, OWN_OPTIONS)
+    has_own_parser = main is not None and (_calls(main, OWN_OPTIONS) or _parses_own_classes(tree, main))
     return TrainerReading(arguments or (() if has_own_parser else None))  # its options show nothing about a trainer
 
 
@@ -389,9 +389,17 @@ def _find_fixed(
     return tuple(find_passed_arguments(only, lambda _: True)), tuple(true)
 
 
+def _parses_own_classes(tree: SourceTree, main: SourceModule) -> bool:
+    """Return whether a program fills dataclasses from options, and all of these are classes of its tree."""
+    calls = filter(_makes_parser, list_kind(main.body, ast.Call))
+    parts = (part for call in calls for value in call.args for part in ast.walk(value))
+    classes = [tree.resolve(main, part) for part in parts if isinstance(part, (ast.Name, ast.Attribute))]
+    return bool(classes) and all(isinstance(item, (Definition, SourceModule)) for item in classes)
+
+
 def _makes_parser(call: ast.Call) -> bool:
     """Return whether a call makes a parser that fills dataclasses."""
-    return isinstance(call.func, ast.Name) and call.func.id.endswith(("Parser", "HfArg"))
+    return re.search(r"Parser(?:Plus)?$|HfArg$", join_name(call.func)) is not None
 
 
 def _make_setting(source: Source, keyword: ast.keyword) -> Setting:

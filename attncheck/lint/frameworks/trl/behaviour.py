@@ -79,7 +79,9 @@ class LaunchReading(VersionedReading):
         if self.trainer != "sft" or not self.settings.is_on("packing"):
             return False
         return OWN_ROWS not in (self.launch.trainers or ()) and not (
-            not self.launch.words and may_contain(find_tree(self.launch), "skip_prepare_dataset", LIBRARY_FOLDERS)
+            not self.launch.words
+            and self.launch.source.kind != "python"
+            and may_contain(find_tree(self.launch), "skip_prepare_dataset", LIBRARY_FOLDERS)
         )
 
     @property
