@@ -36,7 +36,7 @@ EVIDENCE = "bash(1), QUOTING: only a backslash right before the end of the line 
 def add_lost_words(job: Job, launch: Launch) -> Job:
     """Return the job with the problem that words after a broken continuation, or of an array, are not passed to it.
 
-    What follows from one of these words being absent is no finding of its own.
+    A problem with one of these words being absent is left out.
     """
     own = (*_find_unused_arrays(launch), *_find_unset_values(launch), *find_script_faults(launch))
     job = replace(job, problems=(*job.problems, *own))

@@ -908,6 +908,26 @@ def test_a_script_of_the_tree_may_read_a_configuration(tmp_path: Path, path: str
     assert len([finding for finding in report.findings if "attend to each other" in finding.message]) == count
 
 
+@pytest.mark.parametrize(
+    ("more", "program", "claimed"),
+    [
+        ("", "import accelerate\n", True),
+        ("with_tracking: true\n", "import accelerate\n", False),
+        ("with_tracking: true\n", "import accelerate\nfrom trl import SFTTrainer\n", True),
+        ("with_tracking: true\n", "", True),
+    ],
+    ids=["TRL's keys", "no program imports TRL", "a program imports TRL", "no program"],
+)
+def test_a_file_with_other_keys_may_be_that_of_a_program_of_the_tree(
+    tmp_path: Path, more: str, program: str, claimed: bool
+) -> None:
+    keys = "model_name_or_path: m\nmax_seq_length: 9\nuse_peft: true\nper_device_train_batch_size: 1\n"
+    write_tree(tmp_path, {"configs/sft.yaml": keys + more, **({"finetune.py": program} if program else {})})
+    source = read_source(str(tmp_path / "configs/sft.yaml"))
+    report = run.run(ENVIRONMENT, run.Request((source,)), launches.read_model, launches.read_no_file)
+    assert bool(find_jobs(report)) == claimed
+
+
 def test_a_program_that_does_not_exist_is_said(tmp_path: Path) -> None:
     text = "accelerate launch train_it.py --model_name_or_path m --output_dir o --per_device_train_batch_size 1"
     [launch] = launches_of(lint(write_tree(tmp_path, {"run.sh": text}))[1])

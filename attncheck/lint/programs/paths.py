@@ -8,6 +8,7 @@ from pathlib import Path
 from attncheck.core.io.files import CannotRead, read_bounded
 
 MAX_WALKED = 4000  # folders of a tree
+LIBRARY_FOLDERS = frozenset({"trl", "transformers", "site-packages", "dist-packages"})
 MAX_SCRIPTS, MAX_SCRIPT_BYTES = 2000, 1 << 20
 
 
@@ -30,15 +31,15 @@ def find_files(top: Path, name: str) -> Iterator[Path | None]:
             yield Path(folder, name)
 
 
-@lru_cache(maxsize=64)
-def may_contain(top: Path, word: str, skipped: frozenset[str]) -> bool:
+@lru_cache(maxsize=256)
+def may_contain(top: Path, word: str) -> bool:
     """Return whether a Python file of a tree contains a word, or cannot be read, or the tree is too large.
 
-    Hidden folders and those in `skipped` are left out.
+    Hidden folders and those of libraries are left out.
     """
     count = 0
     for folder, folders, files in os.walk(top):
-        folders[:] = [inner for inner in folders if not inner.startswith(".") and inner not in skipped]
+        folders[:] = [inner for inner in folders if not inner.startswith(".") and inner not in LIBRARY_FOLDERS]
         scripts = [name for name in files if name.endswith(".py")]
         count += len(scripts)
         try:
@@ -50,3 +51,8 @@ def may_contain(top: Path, word: str, skipped: frozenset[str]) -> bool:
         if is_there:
             return True
     return False
+
+
+def lacks_word(top: Path, word: str) -> bool:
+    """Return whether a tree has programs, and none of its Python files contains a word."""
+    return may_contain(top, "import ") and not may_contain(top, word)

@@ -41,6 +41,8 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.transformers.plan import format_plan
 from attncheck.lint.frameworks.transformers.rehearsal import cut
 from attncheck.lint.programs.own_models import find_own_model
+from attncheck.lint.programs.paths import lacks_word
+from attncheck.lint.programs.places import find_tree
 from attncheck.lint.programs.trainers import OWN_LOSS
 
 DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
@@ -87,8 +89,8 @@ def detect_trainer(launch: Launch) -> str:
         word.text.split("=")[0][2:].replace("-", "_") for word in launch.words if word.text.startswith("--")
     }
     keys = option_names | {entry.name.split(".")[0] for entry in launch.entries}
-    if not launch.words and not keys & FILE_FIELDS:
-        return ""  # settings of a script that fills in TrainingArguments itself
+    if not launch.words and (not keys & FILE_FIELDS or lacks_word(find_tree(launch), "TrainingArguments")):
+        return ""  # settings of a script that fills in TrainingArguments itself, or of a loop
     return "trainer" if "per_device_train_batch_size" in keys and keys & TELLTALE_FIELDS else ""
 
 

@@ -49,7 +49,6 @@ TOKEN_TYPES_REQUIRED = {
                    "`mm_token_type_ids` is required as a model input when training"),
     ),
 }  # fmt: skip
-LIBRARY_FOLDERS = frozenset({"trl", "site-packages", "dist-packages"})
 ONLINE_TRAINERS = ("grpo", "rloo", "distillation")
 
 
@@ -81,7 +80,7 @@ class LaunchReading(VersionedReading):
         return OWN_ROWS not in (self.launch.trainers or ()) and not (
             not self.launch.words
             and self.launch.source.kind != "python"
-            and may_contain(find_tree(self.launch), "skip_prepare_dataset", LIBRARY_FOLDERS)
+            and may_contain(find_tree(self.launch), "skip_prepare_dataset")
         )
 
     @property

@@ -21,6 +21,8 @@ from attncheck.lint.fields import (
 )
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.names import load_table
+from attncheck.lint.programs.paths import lacks_word
+from attncheck.lint.programs.places import find_tree
 
 # The newest transformers at the time of each release of TRL, used if none is installed.
 CONTEMPORARY_TRANSFORMERS: Mapping[str, str] = {
@@ -303,6 +305,9 @@ def _detect_by_keys(launch: Launch) -> str:
     own_fields = _own_fields("sft") - {"model_name_or_path"}
     if len((keys - training_fields) & own_fields) < (1 if training_fields else 2):
         return ""
+    fields = frozenset().union(*map(_own_fields, TRAINER_CONFIGS)) | {"model_init_kwargs"}
+    if keys - training_fields - fields and lacks_word(find_tree(launch), "from trl"):
+        return ""  # it may belong to a program of its tree
     trainer = _trainer_in_name(PurePosixPath(launch.source.name).stem)
     if trainer:
         return trainer
