@@ -24,6 +24,7 @@ COMPLETING = ("verl",)  # whose commands set what a configuration file leaves op
 CONFIGURATION = re.compile(
     r"\$\{?(?:\w*(?:config|cfg|yaml|recipe)\w*|\d)(?:[:-][^{}]*)?\}?|[^=]*\.ya?ml", re.IGNORECASE
 )
+NAMES_FILE = ("--config", "--config_file", "--config-name", "-cn")
 MAX_SHOWN = 3
 
 
@@ -63,7 +64,7 @@ def lacks_configuration(launch: Launch) -> bool:
 def _find_unknown_files(words: Sequence[Word]) -> Iterator[Word]:
     """Yield the configuration files of a command whose paths are known only at run time."""
     for before, word in itertools.pairwise(words):
-        is_named = not before.text.startswith("-") or before.text in ("--config", "--config_file")
+        is_named = not before.text.startswith("-") or before.text in NAMES_FILE
         if not word.known and is_named and CONFIGURATION.fullmatch(word.text.removeprefix("config=")):
             yield word
 

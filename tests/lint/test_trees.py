@@ -642,6 +642,32 @@ def test_what_a_launch_of_verl_needs(tmp_path: Path, command: str, count: int) -
         assert not [finding for finding in report.findings if "ppo" in finding.message]
 
 
+@pytest.mark.parametrize(
+    ("program", "options", "parts"),
+    [
+        ("from verl.trainer.ppo.ray_trainer import RayPPOTrainer\n", "", set()),
+        ("from verl.utils.config import validate_config\nvalidate_config(c, use_critic=False)\n", "", {"actor"}),
+        (
+            "from verl.utils.config import validate_config\nvalidate_config(c, use_critic=True)\n",
+            "",
+            {"actor", "critic"},
+        ),
+        (None, "", {"actor", "critic"}),
+        (None, '--config-name "$CONFIG_NAME"', set()),
+    ],
+    ids=["no check", "no critic", "both", "verl's own program", "an unknown configuration"],
+)
+def test_only_a_program_that_checks_sizes_refuses_them(
+    tmp_path: Path, program: str | None, options: str, parts: set[str]
+) -> None:
+    name = "verl.trainer.main_ppo" if program is None else "recipe.mine.main_mine"
+    files = {"recipe/mine/main_mine.py": program} if program is not None else {}
+    text = f"python3 -m {name} {options} actor_rollout_ref.model.path=m data.train_batch_size=8"
+    report = lint(write_tree(tmp_path, {**files, "run.sh": text}), "0.9.1")[1]
+    unset = [finding.message for finding in report.findings if "are both unset" in finding.message]
+    assert {name for name in ("actor", "critic") if any(f"{name}.ppo_micro" in text for text in unset)} == parts
+
+
 FOUR = "python -m verl.trainer.main_ppo trainer.n_gpus_per_node=4 trainer.nnodes={}"
 
 

@@ -20,6 +20,8 @@ def find_batch_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProbl
     if not config.is_reinforcement:
         yield from _indivisible_sft_batch(config, job, world_size)
         return
+    if not config.is_validated:
+        return
     yield from _ambiguous_micro_batches(config)
     yield from _mini_batch_over_train_batch(config)
     yield from _token_budgets_too_small(config, job)

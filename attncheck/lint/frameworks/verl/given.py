@@ -31,6 +31,13 @@ LONG_OPTIONS = (
 OWN_CONFIG = re.compile(r"(?:^|/)verl/(?:\w+/)*config/")  # the package's own, which commands override
 TRAINER_MODULE = "verl.trainer.ppo.ray_trainer."
 NAMES_VERL = re.compile(rb"\b(?:from|import)[ \t]+verl\b|[\"'\s]verl[./]\w")  # "-m verl.trainer.main_ppo" too
+OWN_PROGRAMS = ("verl.trainer.main_ppo", NEW_SFT, OLD_SFT)
+# What checks a configuration: `validate_config` since 0.6.0, before that RayPPOTrainer's constructor.
+CALLED = {
+    "validate_config": re.compile(rb"(?<![\w.])validate_config\("),
+    "RayPPOTrainer": re.compile(rb"\bRayPPOTrainer\b"),
+    "use_critic=False": re.compile(rb"\buse_critic=False\b"),
+}
 MAX_MODULES = 60  # that a program imports: those that its trainers are found in
 PPO_KEY_PREFIXES = ("actor_rollout_ref.", "critic.model.")
 
@@ -69,6 +76,7 @@ class HydraInputs:
     is_unread: bool = False  # the configuration that it names is no release's, and was not found
     program: Word | None = None  # the module or script as written
     tree_defaults: Mapping[str, str | None] = field(default_factory=dict)  # of the configuration next to the launch
+    calls: frozenset[str] | None = None  # names in `CALLED` that a program of its own has; None for verl's own program
 
     @property
     def module_location(self) -> SourceLocation | None:
@@ -111,6 +119,7 @@ def parse_hydra_inputs(launch: Launch) -> HydraInputs:
         entries=launch.entries,
         program=program,
         tree_defaults={name: option.default for name, option in options.items()},
+        calls=None if not launch.words or read_module(launch) in OWN_PROGRAMS else _list_called(launch),
     )
 
 
@@ -176,6 +185,21 @@ def _runs_other_package(launch: Launch) -> bool:
     return place is not None and not _may_name_verl(place[0], place[1].folders, place[1].base)
 
 
+def _list_called(launch: Launch) -> frozenset[str]:
+    """Return the names in `CALLED` that a program or the modules of its folder have; none if it was not read."""
+    place = find_own_program(launch)
+    return _search_called(place[0], place[1].folders, place[1].base) if place is not None else frozenset()
+
+
+@lru_cache(maxsize=256)
+def _search_called(entry: Entry, folders: tuple[Path, ...], base: Path) -> frozenset[str]:
+    tree = open_tree(folders, base)
+    main = find_entry(entry, tree)
+    modules = [] if main is None else [main, *tree.list_imported(main, MAX_MODULES)]
+    own = [module for module in modules if main is not None and main.path.parent in module.path.parents]
+    return frozenset(name for name, pattern in CALLED.items() if any(pattern.search(item.content) for item in own))
+
+
 @lru_cache(maxsize=256)
 def _may_name_verl(entry: Entry, folders: tuple[Path, ...], base: Path) -> bool:
     tree = open_tree(folders, base)
@@ -226,7 +250,7 @@ def resolve_config(inputs: HydraInputs, release: Release) -> HydraInputs:
     choices = {override.key: override.value for override in inputs.overrides if _is_group_choice(override, groups)}
     if is_on_megatron and not lacks_group and not inputs.tree_defaults:
         choices.setdefault("model_engine", "megatron")
-    is_unread = is_other and not inputs.tree_defaults
+    is_unread = is_other and (not inputs.tree_defaults or "$" in inputs.config_name)
     return replace(inputs, config_name=config_name, is_foreign=not is_own, group_choices=choices, is_unread=is_unread)
 
 

@@ -87,10 +87,18 @@ class LaunchConfig:
     @property
     def has_critic(self) -> bool:
         """Return whether a value model is trained (trainer/ppo/utils.py 0.9.1, need_critic)."""
+        if "use_critic=False" in (self.inputs.calls or ()):
+            return False
         is_enabled = self.values.get("critic.enable")
         if isinstance(is_enabled, bool):
             return self.is_reinforcement and is_enabled
         return self.is_reinforcement and self.values.get_text("algorithm.adv_estimator") == "gae"
+
+    @property
+    def is_validated(self) -> bool:
+        """Return whether the program checks the sizes of batches: verl's own does, others if they call what does."""
+        calls, name = self.inputs.calls, "validate_config" if self.is_at_least("0.6.0") else "RayPPOTrainer"
+        return calls is None or name in calls
 
     @property
     def has_reference(self) -> bool:
