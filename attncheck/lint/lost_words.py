@@ -105,9 +105,13 @@ def _find_syntax_error(launch: Launch) -> Iterator[SettingProblem]:
 def _check_with_bash(launch: Launch) -> str:
     """Return the syntax error that bash itself finds, if it does not start the command because of it."""
     text = launch.source.text
-    is_script = launch.source.kind == "shell" and detect_kind(launch.source.name, text) == "shell"
-    error = find_syntax_error(text) if is_script and not OTHER_SHELL.search(text) else None
+    error = find_syntax_error(text) if _is_script(launch) and not OTHER_SHELL.search(text) else None
     return f"line {error[0]}: {error[1]}" if error is not None and error[0] <= launch.last_line else ""
+
+
+def _is_script(launch: Launch) -> bool:
+    """Return whether a launch is in a shell script, not in a file that contains one."""
+    return launch.source.kind == "shell" and detect_kind(launch.source.name, launch.source.text) == "shell"
 
 
 def _find_carriage_returns(launch: Launch) -> Iterator[SettingProblem]:
@@ -148,7 +152,7 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
             continue
         pattern = re.compile(rf"^[ \t]*(#.*\b{name}=|{name}[ \t]+=(?=\s))[ \t]*(\w*)", re.MULTILINE)
         assignment = pattern.search(text)
-        is_own = launch.source.kind == "shell" and name.islower()
+        is_own = _is_script(launch) and name.islower()  # not in Python, whose f-string gives it a value
         if not (assignment or is_own) or '"' in text[slice(*word.span)]:
             continue
         if _may_be_switch(launch, before.text, assignment[2] if assignment else None):

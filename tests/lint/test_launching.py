@@ -149,8 +149,8 @@ def test_what_copies_a_configuration_starts_no_job(copy: str) -> None:
 
 
 def test_what_starts_no_job_is_left_out() -> None:
-    setup = "set -x; cd x; mkdir y; echo z; pip install .; export A=1; ray start --head; sleep 1; [ a = b ]"
-    assert parse_script(f"{setup}; trl sft -h; wait") == []
+    commands = "set -x; cd x; mkdir y; echo z; pip install .; export A=1; ray start --head; sleep 1; [ a = b ]; wait"
+    assert parse_script(commands) == parse_script("trl sft -h; torchrun t.py --help") == []
     script = "pip install x && python t.py; wait; trl sft"
     assert [join_words(launch) for launch in parse_script(script)] == ["t.py", "trl sft"]
 

@@ -222,6 +222,24 @@ def test_an_unquoted_variable_without_a_value_leaves_an_option_without_one(
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "count"),
+    [
+        ("run.py", 'import os, sys\npath = sys.argv[1]\nos.system(f"{} --data_path {path} --bf16 True")\n', 0),
+        ("run.sh", "{} --data_path $path --bf16 True\n", 1),
+    ],
+)
+def test_a_value_of_python_s_own_is_not_a_variable_of_the_shell(
+    tmp_path: Path, name: str, text: str, count: int
+) -> None:
+    command = "torchrun train.py --output_dir o --model_name_or_path m --per_device_train_batch_size 1"
+    (tmp_path / name).write_text(text.replace("{}", command))
+    request = run.Request((read_source(str(tmp_path / name)),))
+    report = run.run(s.h200(), request, read_model, read_no_file)
+    assert launches_of(report)
+    assert len([item for item in report.findings or () if "has no value" in item.message]) == count
+
+
+@pytest.mark.parametrize(
     ("text", "severities"),
     [
         (f"{COMMAND} \\\r\n  --bf16 true \\\r\n  --tf32 true\r\n", ["error"]),
