@@ -27,6 +27,7 @@ from attncheck.lint.embedded import EmbeddedScript
 from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
 from attncheck.lint.launchers.options import program_name
+from attncheck.lint.lost_words import is_escaped_blank
 from attncheck.lint.programs.places import describe_moved, find_working_folder, list_config_folders
 from attncheck.lint.programs.trainers import attach_trainers
 from attncheck.lint.shell import commands
@@ -334,7 +335,11 @@ def _make_launch(
 ) -> Launch | None:
     """Return the launch of a command without its first `wrapper_length` words; None if it does not start a job."""
     whole = tuple(called_scripts.resolve_word(word, source) for word in command.words)
-    known_words = tuple(word for word in whole[wrapper_length:] if not open_ends.is_script_arguments(word))
+    known_words = tuple(
+        word
+        for word in whole[wrapper_length:]
+        if not open_ends.is_script_arguments(word) and not is_escaped_blank(word, source)
+    )
     names, parsed = _parse_launchers(known_words)
     words = parsed[-1].words if parsed else known_words
     words = _skip_runner(words, files.read)

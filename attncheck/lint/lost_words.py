@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from attncheck.core.job import Consequence, Job, SettingProblem
-from attncheck.core.launch import NOWHERE, Launch, SourceLocation
+from attncheck.core.launch import NOWHERE, Launch, Source, SourceLocation, Word
 from attncheck.core.records import replace
 from attncheck.lint.arguments import is_option
 from attncheck.lint.fields.values import NO_VALUE
@@ -38,7 +38,8 @@ def add_lost_words(job: Job, launch: Launch) -> Job:
 
     A problem with one of these words being absent is left out.
     """
-    own = (*_find_unused_arrays(launch), *_find_unset_values(launch), *find_script_faults(launch))
+    found = (_find_unused_arrays, _find_unset_values, find_script_faults, _find_blank_words)
+    own = (problem for find in found for problem in find(launch))
     job = replace(job, problems=(*job.problems, *own))
     if not launch.lost:
         return job
@@ -59,6 +60,20 @@ def leave_out_missing_values(job: Job) -> Job:
     is_refused = any(problem.message.startswith(REFUSED) for problem in job.problems)
     kept = tuple(problem for problem in job.problems if not is_refused or NO_VALUE not in problem.message)
     return replace(job, problems=kept)
+
+
+def is_escaped_blank(word: Word, source: Source) -> bool:
+    """Return whether a word is a blank that a backslash escapes, as in `\\ \\` at the end of a line."""
+    return word.text.isspace() and source.text[slice(*word.span)].startswith("\\")
+
+
+def _find_blank_words(launch: Launch) -> Iterator[SettingProblem]:
+    """Yield the problem of an escaped blank in a command: `image.sif \\ \\` starts it, unless the image drops it."""
+    for word in launch.whole[:-1]:
+        if is_escaped_blank(word, launch.source):
+            text = "a backslash before a blank makes the blank a word, which the command gets as an argument"
+            advice = "leave out this backslash"
+            yield SettingProblem("refuses", text, (EVIDENCE,), word.location, advice=advice, mild=True, universal=True)
 
 
 def _find_unused_arrays(launch: Launch) -> Iterator[SettingProblem]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.launch import Launch
+from attncheck.core.launch import Launch, Source
 from attncheck.core.results.lint import launches_of
 from attncheck.lint import launches, run
 from attncheck.lint.inputs import make_file_reader
@@ -219,6 +219,16 @@ def test_an_unquoted_variable_without_a_value_leaves_an_option_without_one(
     source = read_source(str(tmp_path / "run.sh"))
     report = run.run(s.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
     assert [f.severity for f in report.findings or () if "has no value" in f.message] == [severity] * bool(severity)
+
+
+@pytest.mark.parametrize(("end", "count"), [("\\ \\", 1), ("\\", 0)])
+def test_an_escaped_blank_is_a_word(end: str, count: int) -> None:
+    text = f"apptainer exec --env FORCE_TORCHRUN=1 image.sif {end}\n  llamafactory-cli train --template ' ' --stage sft\n"
+    request = run.Request((Source("run.sh", text, "shell"),))
+    report = run.run(s.h200(), request, read_model, read_no_file)
+    [launch] = launches_of(report)
+    assert launch.job.framework == "llamafactory"
+    assert len([item for item in report.findings if "makes the blank a word" in item.message]) == count
 
 
 @pytest.mark.parametrize(

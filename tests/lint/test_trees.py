@@ -1021,7 +1021,7 @@ def test_a_script_of_another_folder_is_read_at_the_root(
 def test_a_module_that_its_package_does_not_have(
     tmp_path: Path, module: str, more: dict[str, str], expected: list[str]
 ) -> None:
-    options = "--model_name_or_path m --stage sft --output_dir o --dataset d --template default"
+    options = "--model_name_or_path m --stage sft --output_dir o --dataset d --template default --flashattn x"
     before = more.get("before", "")
     files = {"run.sh": f"{before}torchrun --nproc_per_node 2 -m {module} {options}\n", ".git/HEAD": "", **more}
     report = lint(write_tree(tmp_path, files))[1]
@@ -1030,6 +1030,7 @@ def test_a_module_that_its_package_does_not_have(
     assert [item.severity for item in report.findings or () if "no such module" in item.message] == expected
     is_missing = any("no such file" in remark for remark in launch.job.remarks)
     assert is_missing is (not any(name.endswith("launcher.py") for name in more))
+    assert not launch.job.unknown_settings or "error" not in expected
 
 
 FROM_FILE = """
