@@ -398,10 +398,9 @@ def _lint_launch(
         job = open_ends.soften_problems(add_decided_conditions(job, launch, origin), launch)
         missing = find_missing_files(job, launch, deepspeed_config.is_trainers_setting(launch, starts_own))
         job = replace(job, problems=(*job.problems, *missing, *find_idle_program(launch)))
-        if lacking is None:
-            return job
-        problem = _refuse_module(launch, lacking)  # nothing reads its options
-        return replace(job, problems=(*job.problems, problem), unknown_settings=())
+        if lacking is not None:  # nothing reads its options
+            job = replace(job, problems=(_refuse_module(launch, lacking),), unknown_settings=())
+        return job
 
     def list_findings(job: Job, launch: Launch, select: tuple[str, ...]) -> tuple[list[Finding], Report]:
         located_job = _locate_in_host(job, launch)

@@ -223,7 +223,9 @@ def test_an_unquoted_variable_without_a_value_leaves_an_option_without_one(
 
 @pytest.mark.parametrize(("end", "count"), [("\\ \\", 1), ("\\", 0)])
 def test_an_escaped_blank_is_a_word(end: str, count: int) -> None:
-    text = f"apptainer exec --env FORCE_TORCHRUN=1 image.sif {end}\n  llamafactory-cli train --template ' ' --stage sft\n"
+    text = (
+        f"apptainer exec --env FORCE_TORCHRUN=1 image.sif {end}\n  llamafactory-cli train --template ' ' --stage sft\n"
+    )
     request = run.Request((Source("run.sh", text, "shell"),))
     report = run.run(s.h200(), request, read_model, read_no_file)
     [launch] = launches_of(report)

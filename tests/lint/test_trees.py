@@ -1004,6 +1004,15 @@ def test_a_script_of_another_folder_is_read_at_the_root(
     assert (written if linted else None) == remarks
 
 
+def test_nothing_else_is_said_of_a_module_that_does_not_exist(tmp_path: Path) -> None:
+    command = "python3 -m verl.trainer.main_grpo trainer.n_gpus_per_node=1 actor_rollout_ref.actor.epochs=1\n"
+    files = {"verl/__init__.py": "", "verl/trainer/__init__.py": "", "verl/trainer/main_ppo.py": "", "run.sh": command}
+    report = lint(write_tree(tmp_path, files), "0.6.1")[1]
+    [launch] = launches_of(report)
+    [finding] = [item for item in report.findings if item.severity != "note"]
+    assert (launch.job.framework, finding.severity) == ("verl", "error") and "no such module" in finding.message
+
+
 @pytest.mark.parametrize(
     ("module", "more", "expected"),
     [

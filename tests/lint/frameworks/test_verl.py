@@ -252,6 +252,8 @@ def test_settings_written_back_compose(
         (f"{OLD_SFT} model.partial_pretrain=x", "sft"),
         ("python3 -m verl.model_merger merge", ""),
         ("python3 train.py --flag", ""),
+        ("python3 -m verl.trainer.main_grpo trainer.nnodes=1", "ppo"),  # of a fork
+        ("python3 -m verl.trainer.main_generation trainer.nnodes=1", ""),
     ],
 )
 def test_trainers(text: str, trainer: str) -> None:

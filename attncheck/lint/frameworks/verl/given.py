@@ -29,6 +29,7 @@ LONG_OPTIONS = (
     *("--shell-completion", "--config-path", "--config-name", "--config-dir", "--experimental-rerun", "--info"),
 )
 OWN_CONFIG = re.compile(r"(?:^|/)verl/(?:\w+/)*config/")  # the package's own, which commands override
+OPTIMISES_POLICY = re.compile(r"po(?![a-z])|async")  # main_ppo, a fork's main_grpo; not main_generation
 TRAINER_MODULE = "verl.trainer.ppo.ray_trainer."
 NAMES_VERL = re.compile(rb"\b(?:from|import)[ \t]+verl\b|[\"'\s]verl[./]\w")  # "-m verl.trainer.main_ppo" too
 OWN_PROGRAMS = ("verl.trainer.main_ppo", NEW_SFT, OLD_SFT)
@@ -164,7 +165,7 @@ def find_trainer(launch: Launch) -> str:
         script = inputs.module.rpartition(".")[2]
         if "sft" in script:
             return "sft"
-        return _find_algorithm(inputs) if "ppo" in script or "async" in script else ""
+        return _find_algorithm(inputs) if OPTIMISES_POLICY.search(script) else ""
     if inputs.module.endswith(".py") and any(_is_foreign_option(word) for word in inputs.unrecognized_words):
         return ""
     names = [name for name in launch.trainers or () if name.startswith("verl.")]
