@@ -387,9 +387,8 @@ def _starts_no_job(words: Sequence[Word]) -> bool:
     second = words[1].text if len(words) > 1 else ""
     if first in COPYING_PROGRAMS and any(word.text in COPYING_VERBS for word in words[1:4]):
         return True
-    if any(word.text in ("-h", "--help") for word in words[1:]):
-        return True
-    return first in NON_JOB_COMMANDS or (first == "ray" and second in ("start", "stop", "status"))
+    is_help = any(word.text in ("-h", "--help") for word in words[1:])
+    return is_help or first in NON_JOB_COMMANDS or (first == "ray" and second in ("start", "stop", "status"))
 
 
 @cache

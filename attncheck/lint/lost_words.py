@@ -5,6 +5,7 @@ variables that only a comment assigns.
 import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from functools import partial
 
 from attncheck.core.job import Consequence, Job, SettingProblem
 from attncheck.core.launch import NOWHERE, Launch, Source, SourceLocation, Word
@@ -38,9 +39,8 @@ def add_lost_words(job: Job, launch: Launch) -> Job:
 
     A problem with one of these words being absent is left out.
     """
-    found = (_find_unused_arrays, _find_unset_values, find_script_faults, _find_blank_words)
-    own = (problem for find in found for problem in find(launch))
-    job = replace(job, problems=(*job.problems, *own))
+    checks = (_find_unused_arrays, _find_unset_values, find_script_faults, _find_blank_words)
+    job = replace(job, problems=(*job.problems, *(problem for check in checks for problem in check(launch))))
     if not launch.lost:
         return job
     program = launch.words[:1]  # also lost, if a launcher has none
@@ -69,11 +69,10 @@ def is_escaped_blank(word: Word, source: Source) -> bool:
 
 def _find_blank_words(launch: Launch) -> Iterator[SettingProblem]:
     """Yield the problem of an escaped blank in a command: `image.sif \\ \\` starts it, unless the image drops it."""
-    for word in launch.whole[:-1]:
-        if is_escaped_blank(word, launch.source):
-            text = "a backslash before a blank makes the blank a word, which the command gets as an argument"
-            advice = "leave out this backslash"
-            yield SettingProblem("refuses", text, (EVIDENCE,), word.location, advice=advice, mild=True, universal=True)
+    text = "a backslash before a blank makes the blank a word, which the command gets as an argument"
+    make_problem = partial(SettingProblem, advice="leave out this backslash", mild=True, universal=True)
+    blanks = (word for word in launch.whole[:-1] if is_escaped_blank(word, launch.source))
+    yield from (make_problem("refuses", text, (EVIDENCE,), word.location) for word in blanks)
 
 
 def _find_unused_arrays(launch: Launch) -> Iterator[SettingProblem]:

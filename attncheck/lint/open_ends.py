@@ -51,9 +51,7 @@ def _find_open_words(words: Sequence[Word], files: Sequence[Word]) -> Iterator[s
 
 
 def _find_unread_files(notes: Sequence[str]) -> Iterator[str]:
-    for note in notes:
-        if note.endswith(COULD_NOT_BE_READ):
-            yield note.removesuffix(COULD_NOT_BE_READ).strip()
+    return (note.removesuffix(COULD_NOT_BE_READ).strip() for note in notes if note.endswith(COULD_NOT_BE_READ))
 
 
 def lacks_configuration(launch: Launch) -> bool:
