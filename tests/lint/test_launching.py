@@ -84,6 +84,8 @@ RAY = Absent("Ray places the processes as the program requests")
         ("srun -N2 -n16 --gres=gpu:8 --exclusive python t.py", "t.py", ["srun", "python"], 2, 8),
         ("srun -N 2 -n 2 torchrun --nnodes $N --nproc_per_node 8 t.py", "t.py", ["srun", "torchrun"], 2, 8),
         ("#SBATCH -N 4\n#SBATCH --ntasks-per-node=2\nsrun python t.py", "t.py", ["srun", "python"], 4, 2),
+        ("#SBATCH -N 4\ntorchrun --nproc_per_node ${SLURM_GPUS_ON_NODE:-2} t.py", "t.py", ["torchrun"], 1, Unreadable),
+        ("torchrun --nproc_per_node ${SLURM_GPUS_ON_NODE:-2} t.py", "t.py", ["torchrun"], 1, 2),
         ('srun bash -c "cd x && torchrun --nproc_per_node 2 t.py"', "t.py", ["srun", "torchrun"], 1, 2),
         ("mpirun -np 8 -x A=1 --mca btl tcp python t.py", "t.py", ["mpirun", "python"], 1, 8),
         ("mpirun -np 16 -npernode 8 -hostfile h python t.py", "t.py", ["mpirun", "python"], 2, 8),

@@ -249,7 +249,8 @@ class Expander:
             return self._expand_default(inner_start, inner_end, start, end, splittable) if is_set else []
         if is_set:
             return self._insert_value(value, start, end, splittable)
-        if kind == "?" or self.depth >= MAX_DEPTH:
+        is_slurms = variable is None and name.startswith("SLURM_") and "#SBATCH" in self.raw  # which sets it
+        if kind == "?" or is_slurms or self.depth >= MAX_DEPTH:
             return self._keep_as_written(start, end)
         segments = self._expand_default(inner_start, inner_end, start, end, splittable)
         if (variable is None or variable.may_be_empty) and not name.isdecimal():
