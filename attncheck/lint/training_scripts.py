@@ -48,7 +48,7 @@ def _list_paths(launch: Launch) -> list[str]:
     word = launch.words[0] if launch.words else None
     if word is None or not word.known:
         return []
-    is_module = bool(launch.launcher_words) and launch.launcher_words[-1].text == "-m"
+    is_module = bool(launch.launcher_words) and launch.launcher_words[-1].text in ("-m", "--module")
     path = f"{word.text.replace('.', '/')}.py" if is_module else word.text
     return (
         list(dict.fromkeys((posixpath.join(find_working_folder(launch), path), path))) if path.endswith(".py") else []

@@ -1004,6 +1004,15 @@ def test_a_script_of_another_folder_is_read_at_the_root(
     assert (written if linted else None) == remarks
 
 
+def test_a_module_that_deepspeed_starts_must_exist(tmp_path: Path) -> None:
+    command = "deepspeed --module openrlhf.cli.{} --pretrain m --dataset d --loss_beta 1\n"
+    tree = {name: text for name, text in ARGPARSE.items() if name != "run.sh"}
+    for name, count in (("train_sft", 0), ("train_dpo", 1), ("train_rm", 1)):
+        files = {**tree, "openrlhf/cli/train_dpo_mine.py": "", "run.sh": command.format(name)}
+        report = lint(write_tree(tmp_path / name, files))[1]
+        assert len([item for item in report.findings if "no such module" in item.message]) == count, name
+
+
 def test_nothing_else_is_said_of_a_module_that_does_not_exist(tmp_path: Path) -> None:
     command = "python3 -m verl.trainer.main_grpo trainer.n_gpus_per_node=1 actor_rollout_ref.actor.epochs=1\n"
     files = {"verl/__init__.py": "", "verl/trainer/__init__.py": "", "verl/trainer/main_ppo.py": "", "run.sh": command}
@@ -1017,6 +1026,7 @@ def test_nothing_else_is_said_of_a_module_that_does_not_exist(tmp_path: Path) ->
     ("module", "more", "expected"),
     [
         ("llamafactory.cli.train", {"llamafactory/__init__.py": "", "llamafactory/cli.py": ""}, ["error"]),
+        ("llamafactory.cli.train", {"llamafactory/__init__.py": "", "llamafactory/cli/train_ray.py": ""}, ["error"]),
         ("llamafactory.cli.train", {}, []),  # the package is not found, so nothing is proven
         ("llamafactory.cli.train", {"llamafactory/__init__.py": "__path__ += p\n"}, []),
         ("llamafactory.cli.train", {"llamafactory/__init__.py": "", "llamafactory/cli/train.so": ""}, []),

@@ -83,8 +83,8 @@ class ProgramReader:
             return None
         folder = package.path.parent
         # a compiled module, or a folder without __init__.py
-        has_other = any(folder.joinpath(*parts[:-1]).glob(f"{parts[-1]}*"))
-        return None if has_other else folder
+        names = {path.name.partition(".")[0] for path in folder.joinpath(*parts[:-1]).glob(f"{parts[-1]}*")}
+        return None if parts[-1] in names else folder
 
 
 def make_program_reader(snapshot: Snapshot) -> ProgramReader:
