@@ -128,7 +128,19 @@ except OSError:
     pass
 else:
     raise SystemExit("guarded")
+import glob
 import os.path
+assert os.listdir("/root/gone/tasks/") == ["train.jsonl"] and "data" in os.listdir()
+(found,) = glob.glob("/root/gone/*.json")
+assert len(json.load(open(found))) == len(open(*glob.glob("gone/**/*.jsonl", recursive=True)).readlines()) == 900
+assert glob.glob("gone/checkpoint-*") == glob.glob("gone/*_config.json") == []
+assert glob.glob("data/*.json") == ["data/info.json"]
+try:
+    os.listdir("/root/guarded")
+except FileNotFoundError:
+    pass
+else:
+    raise SystemExit("guarded list")
 if not os.path.isfile("required.jsonl"):
     raise FileNotFoundError("a script's own")
 if os.path.exists("optional.json"):
@@ -178,7 +190,7 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     assert (kind, tokens) == ("llama", [3, 5])
     assert split == ["json", {"data_files": {"train": str(rows)}, "split": "train"}]
     assert len(list((tmp_path / "watch").glob("data-set-*"))) == 12  # "a/b" with and without a name, and files
-    names = ("data", "gone", "gone.jsonl", "rows.tsv", "table.csv", "train_prompts.json")
+    names = ("*.json", "*.jsonl", "data", "gone", "gone.jsonl", "rows.tsv", "table.csv", "tasks", "train_prompts.json")
     lines = [f"{name} was not found: the script reads the rehearsal's rows instead" for name in names]
     lines.insert(0, "info.json was not found where the script looks for it: the one in the launch's folder is read")
     assert list_replaced(str(tmp_path)) == lines

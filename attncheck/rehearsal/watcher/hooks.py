@@ -55,6 +55,7 @@ from .stand_ins import (
     leave_login,
     leave_unknown,
     leave_unknown_keys,
+    list_rows,
     load_with_known,
     name_layers,
     number_markers,
@@ -140,6 +141,7 @@ def install(folder: str) -> None:
         callbacks["transformers.hf_argparser"] = callbacks["trl.scripts._hf_argparser"] = leave_unknown
         open_rows()
         find_required_files()
+        list_rows()
     if os.environ.get("ATTNCHECK_LINES"):
         read_lines_as_array()
     if {"ATTNCHECK_SETTINGS", "ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():

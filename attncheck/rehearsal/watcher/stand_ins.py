@@ -13,6 +13,7 @@ import builtins
 import contextlib
 import dataclasses
 import functools
+import glob
 import inspect
 import json
 import linecache
@@ -260,6 +261,27 @@ def find_required_files() -> None:
     """
     for name in ("exists", "isfile"):
         setattr(os.path, name, _answer_required(getattr(os.path, name)))
+
+
+def list_rows() -> None:
+    """Let a script find the synthetic rows in a folder of data that does not exist: by its list, or by a pattern."""
+    rows, find = os.environ["ATTNCHECK_ROWS"], glob.glob
+    array = os.path.join(os.path.dirname(os.path.dirname(rows)), "array", "train")
+
+    def list_names(path: Any) -> list[str]:
+        note(os.environ["ATTNCHECK_WATCH"], "rows", os.path.basename(str(path).rstrip(os.sep)))
+        return [os.path.basename(rows)]
+
+    @functools.wraps(find)
+    def find_paths(pathname: Any, *arguments: Any, **options: Any) -> list[Any]:
+        paths, (name, ending) = find(pathname, *arguments, **options), os.path.splitext(str(pathname))
+        is_data = ending in ROW_FILES and not NO_ROWS.search(os.path.basename(name))
+        if paths or not is_data or not is_script(sys._getframe(1).f_globals):
+            return paths
+        list_names(pathname)
+        return [rows if ending == ".jsonl" else f"{array}{ending}"]
+
+    os.listdir, glob.glob = _answer_missing(os.listdir, list_names), find_paths
 
 
 def _answer_required(original: Any) -> Any:
