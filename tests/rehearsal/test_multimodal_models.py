@@ -11,7 +11,9 @@ import torch
 
 from attncheck.rehearsal.worker import materials, multimodal
 from attncheck.rehearsal.worker.truth import TruthModel
+from attncheck.smoke.worker.models import towers
 from attncheck.smoke.worker.models.architectures import Unbuildable
+from attncheck.smoke.worker.models.shrink import read_full_config
 from tests.smoke.multimodal_configs import CONFIGS
 
 Image = pytest.importorskip("PIL.Image")  # of which image processors are made
@@ -125,3 +127,14 @@ def test_images_are_as_large_as_their_processor_makes_them(name: str, tmp_path: 
         process = AutoProcessor.from_pretrained(tmp_path / "model", local_files_only=True).image_processor
         made = [process(images=[picture], return_tensors="pt", do_resize=on)["pixel_values"] for on in (True, False)]
     assert made[0].shape == made[1].shape and bool((made[0] == made[1]).all())
+
+
+def test_a_marker_that_only_releases_have_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers 4.49.0 models/qwen2_5_vl: the class reads config.image_token_id, which the configuration lacks."""
+    source = towers.load_type("llava")
+    config = read_full_config(source)
+    monkeypatch.setattr(towers, "_read_modeling", lambda kind: "self.config.video_start_token_id; config.pad_token_id")
+    towers.set_markers(config, source)
+    markers = towers.list_markers(config)
+    assert "video_start_token_id" in markers and "pad_token_id" not in markers
+    assert len(set(markers.values())) == len(markers) and max(markers.values()) < source.vocabulary_size

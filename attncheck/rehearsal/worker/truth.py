@@ -19,6 +19,7 @@ from torch.nn import functional
 from torch.nn.functional import cross_entropy
 
 from attncheck.core.rehearsal import TokenLoss
+from attncheck.smoke.worker.models.shrink import decoder_config
 
 if TYPE_CHECKING:
     from attncheck.rehearsal.worker.multimodal import PictureBook
@@ -161,9 +162,7 @@ class TruthModel:
 
         transformers 5.17 models/gpt_oss/modeling_gpt_oss.py (`causal_mask_mapping`): a dictionary is used unchanged.
         """
-        config = (
-            self.model.config.get_text_config() if hasattr(self.model.config, "vision_config") else self.model.config
-        )
+        config = decoder_config(self.model.config) if hasattr(self.model.config, "vision_config") else self.model.config
         window = getattr(config, "sliding_window", None)
         kinds = set(getattr(config, "layer_types", None) or ())
         full = self._make_mask(visible)
@@ -366,7 +365,7 @@ class TruthModel:
             own = weights.get(name)
             is_alike = own is not None and id(parameter) in resizable and own.shape[1:] == parameter.shape[1:]
             if own is not None and is_alike and len(own) and len(parameter) % len(own):
-                self.model.config.get_text_config().vocab_size = len(own)
+                decoder_config(self.model.config).vocab_size = len(own)
                 parameter.data = torch.cat((parameter.data[: len(own)], own[len(parameter) :].to(parameter)))
             if own is None or own.shape != parameter.shape:
                 continue

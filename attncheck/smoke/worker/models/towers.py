@@ -6,6 +6,7 @@ does not run with the small tower's width, the tower keeps the width of its conf
 
 import copy
 import inspect
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ EXTRA_TOKENS = 48  # tokens of the vocabulary for image markers, before the thre
 OUTPUT_WIDTH_FIELDS = ("out_hidden_size", "projection_dim")  # as wide as the decoder
 # The number of an image's tokens: proportional to its area.
 TOKEN_COUNT_FIELDS = ("mm_tokens_per_image", "image_seq_length", "num_image_tokens")
+MARKER = re.compile(r"\bconfig\.((?:image|video|vision|audio)\w*_token_id)\b")  # that a class reads
 FEATURE_LAYER_FIELDS = ("vision_feature_layer", "vision_feature_layers")
 
 
@@ -75,14 +77,21 @@ def load_type(name: str) -> Architecture:
     if SHAPES.get(name, {}).get("model_type") == name:
         return build.load_architecture(name)
     source = Architecture(name, {"model_type": name})
-    modeling = Path(inspect.getfile(transformers.CONFIG_MAPPING[name]).replace("configuration_", "modeling_"))
-    config = decoder_config(read_full_config(source))
-    if not modeling.exists() or "mrope_section" not in modeling.read_text():
+    if "mrope_section" not in _read_modeling(transformers.CONFIG_MAPPING[name]):
         return source
-    pairs = getattr(config, "head_dim", config.hidden_size // config.num_attention_heads) // 2
+    config = read_full_config(source)
+    text = decoder_config(config)
+    pairs = getattr(text, "head_dim", text.hidden_size // text.num_attention_heads) // 2
     space = pairs * 3 // 8  # Qwen2-VL's parts: 16 pairs for time, 24 each for height and width
-    rope = {"rope_type": "default", "mrope_section": [pairs - 2 * space, space, space]}
-    return Architecture(name, {"model_type": name, "text_config": {"rope_scaling": rope}})
+    rope = {"rope_scaling": {"rope_type": "default", "mrope_section": [pairs - 2 * space, space, space]}}
+    # before transformers 4.52 the text has no configuration of its own
+    return Architecture(name, {"model_type": name, **(rope if text is config else {"text_config": rope})})
+
+
+def _read_modeling(config_class: type) -> str:
+    """Return the source of the models of a configuration's class, "" if there is none."""
+    modeling = Path(inspect.getfile(config_class).replace("configuration_", "modeling_"))
+    return modeling.read_text() if modeling.exists() else ""
 
 
 def change_base(source: Architecture) -> Architecture:
@@ -261,6 +270,9 @@ def set_markers(config: Any, source: Architecture) -> None:
     """Give each marker of images, video and sound its token in the small vocabulary."""
     text = decoder_config(config)
     numbers: dict[str, int] = {}
+    for name in sorted({*MARKER.findall(_read_modeling(type(config)))}):
+        if not hasattr(config, name):  # Qwen2-VL's class reads what only released configurations have: 4.49.0
+            setattr(config, name, 0)
     first = source.vocabulary_size - 3 - EXTRA_TOKENS
     for level in (config, text, config.vision_config):
         for name in _list_marker_fields(level):
