@@ -192,10 +192,13 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
 
 
 def name_model(read: ReadLaunch) -> str:
-    """Return the name or folder of the launch's model, by the option of a script if its framework has none; or ""."""
+    """Return the name or folder of the launch's model: its own, or the default of its program's option; or ""."""
     framework, launch = read.recognised.framework, read.recognised.launch
-    option = get_first_option(launch, MODEL_OPTIONS) if framework.general else ""
-    return read.job.model or framework.model(launch) or option
+    named = read.job.model or framework.model(launch) or get_first_option(launch, MODEL_OPTIONS)
+    options = launch.program.options if launch.program is not None else {}
+    defaults = {name.replace("-", "_"): option.default for name, option in options.items()}
+    written = (value for name in MODEL_OPTIONS if isinstance(value := defaults.get(name), str))
+    return named or next(written, "")
 
 
 def _with_new_names(read: ReadLaunch) -> Job:

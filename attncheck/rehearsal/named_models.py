@@ -30,6 +30,8 @@ def list_named_models(read: ReadLaunch, name: str) -> list[list[tuple[str, str]]
     variables = {*VARIABLE.findall(name), *re.findall(assigned, source.text)} - {"OPTARG"}
     if "$" not in name or not variables:
         return []
+    values = re.compile(rf"\b(?:{'|'.join(variables)})=[\"']?\$\{{?([A-Za-z_]\w*)")  # MODEL="${DEFAULT}"
+    variables |= {*values.findall(source.text)}
     value = re.compile(rf"(?<![\w$])(?:{'|'.join(sorted(variables))})(?:[ \t]*[=:][ \t]*|[ \t]+)[\"']?({WORD})")
     call = re.compile(rf"{re.escape(own)}\b(.*)")
     nearby: list[tuple[str, str]] = []

@@ -58,6 +58,47 @@ def test_the_launchs_own_file_comes_first(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        ('DEFAULT="Qwen/Qwen3-8B"\nBASE="${DEFAULT}"', "qwen3"),
+        ('OTHER="Qwen/Qwen3-8B"\nBASE="$1"', ""),
+        ('DEFAULT="Qwen/Qwen3-8B"\nBASE="${DEFAULT}"\nBASE=meta-llama/Llama-3.1-8B', ""),
+    ],
+)
+def test_a_variables_value_is_another_variable(lines: str, kind: str) -> None:
+    text = f"{lines}\n{LAUNCH.format('$BASE')}"
+    (launch,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
+    assert find_kind({"stand_in_for": "$BASE", "named": list_named_models(launch, "$BASE")})[0] == kind
+
+
+OWN = """import argparse
+from transformers import Trainer
+parser = argparse.ArgumentParser()
+parser.add_argument("--base-model", default="Qwen/Qwen3-0.6B")
+parser.add_argument("--output_dir")
+parser.add_argument("--learning_rate", type=float)
+parser.add_argument("--per_device_train_batch_size", type=int)
+options = parser.parse_args()
+Trainer(options.base_model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "name"), [("", "Qwen/Qwen3-0.6B"), ("--base-model a/b ", "a/b"), ("--base-model $BASE ", "$BASE")]
+)
+def test_the_programs_default_names_the_model(
+    option: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(OWN)
+    options = f"{option}--output_dir o --learning_rate 1e-5 --per_device_train_batch_size 1"
+    source = Source("run.sh", f"python train.py {options}\n", "shell")
+    files = {"train.py": Source("train.py", OWN, "python")}
+    (launch,) = read_launches(laptop(), source, lambda name: Absent("no"), files.get)
+    assert cutting.name_model(launch) == name
+
+
+@pytest.mark.parametrize(
     ("driver", "is_known", "unknown"), [("verl", False, True), ("", False, False), ("verl", True, False)]
 )
 def test_a_driver_loads_a_model_of_an_unknown_class(

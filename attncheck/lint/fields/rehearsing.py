@@ -107,7 +107,8 @@ def get_option(launch: Launch, name: str) -> str:
     for word, following in zip(launch.words, (*launch.words[1:], None)):
         option, equals, value = word.text.partition("=")
         if option.startswith("-") and option.lstrip("-").replace("-", "_") == name:
-            return value if equals else following.text if following is not None else ""
+            is_bare = following is None or OPTION.match(following.text)
+            return value if equals or is_bare or following is None else following.text
     return ""
 
 
