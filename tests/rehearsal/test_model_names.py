@@ -48,6 +48,7 @@ TRUE_TYPES = {
     "facebook/opt-1.3b": "opt",
     "facebook/opt-125m": "opt",
     "rhymes-ai/Aria": "aria",
+    "llava-hf/llava-onevision-qwen2-0.5b-ov-hf": "llava_onevision",
     "HuggingFaceTB/SmolLM-135M": "llama",
     "HuggingFaceTB/SmolLM2-1.7B-Instruct": "llama",
     "HuggingFaceTB/SmolLM3-3B": "smollm3",

@@ -42,6 +42,7 @@ FAMILIES: dict[str, str] = {
     r"llama-3\.2-(?:11|90)b-vision": "mllama",
     r"granite-4": "granitemoehybrid",
     r"granite-3\.\d-\db-a\d+m": "granitemoe",
+    r"llava-onevision-qwen2-[\d.]+b-ov(?:-chat)?-hf": "llava_onevision",
     r"llava-v1\.6-(?:mistral|vicuna|34b)(?:-7b|-13b)?-hf": "llava_next",
 }
 # The versions of a family that have the type, if a version follows its name.
