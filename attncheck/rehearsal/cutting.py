@@ -68,7 +68,7 @@ FILE_OPTION = "--config"
 LAUNCHER_FILES = ("--config_file", "--config-file")
 PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|swift|trl|axolotl|llamafactory-cli")
 MODULE = re.compile(r"(?!.*\.py$)[A-Za-z_]\w*(\.\w+)+")
-ADDED_KEY = re.compile(r"\+\w+(\.\w+)+")  # not of a group, which Hydra adds by "+" alone
+OWN_KEY = re.compile(r"\+?\w+(\.\w+)+")  # not of a group, which Hydra adds by "+" alone
 INSTALLED_PACKAGES = {file.partition("/")[0] for files in OWN_FILES.values() for file in files}
 MODEL_NAME = re.compile(r"\w[\w.-]*")
 DEVICE_OPTIONS = ("include", "i")  # of deepspeed: worker-0:0,1,2,3
@@ -464,7 +464,8 @@ def describe_corrections(read: ReadLaunch, cut: JobCut) -> str:
 def _edit_program(launch: Launch, cut: JobCut, corrected: Collection[str]) -> Iterator[Edit]:
     """Yield the edits that replace the launch's program by the framework's own, whose configuration has other keys.
 
-    hydra-core 1.3.2 _internal/config_loader_impl.py:376: "+" refuses a key that exists, "++" does not.
+    hydra-core 1.3.2 _internal/config_loader_impl.py:376: without "+" a key must exist, with "+" it must not; "++" takes
+    both.
     """
     if not cut.program or not launch.words:
         return
@@ -474,8 +475,8 @@ def _edit_program(launch: Launch, cut: JobCut, corrected: Collection[str]) -> It
         key, text = word.text.partition("=")[0], launch.source.text[slice(*word.span)]
         start = word.span[0] + len(text) - len(text.lstrip("\"'"))
         is_here = launch.source.text.startswith(key, start)  # not in an array
-        if ADDED_KEY.fullmatch(key) and is_here and key not in corrected and key[1:] not in cut.sets:
-            yield Edit(launch.source.name, (start, start), "+")
+        if OWN_KEY.fullmatch(key) and is_here and key not in corrected and key.lstrip("+") not in cut.sets:
+            yield Edit(launch.source.name, (start, start), "+" if key.startswith("+") else "++")
 
 
 def _remove_foreign(launch: Launch, cut: JobCut) -> Iterator[Edit]:

@@ -776,11 +776,14 @@ def test_a_users_module_starts_in_the_folder_that_has_it(tmp_path: Path, monkeyp
     ).directories
 
 
-def test_keys_that_another_main_adds_may_exist_in_verls_own() -> None:
+def test_keys_of_another_main_may_exist_in_verls_own_or_not() -> None:
+    """A tree's own recipe has `data.gen_batch_size`, which its `main_ppo` refuses without "+"."""
     added = "+actor_rollout_ref.actor.fsdp_config.model_dtype=bfloat16 +data.mine=1"
     text = VERL_GRPO.replace("$@", added).replace("verl.trainer.main_ppo", "recipe.mine.main")
     command = cut_text(text, verl="0.9.1")[1].command
     assert "++actor_rollout_ref.actor.fsdp_config.model_dtype=bfloat16 ++data.mine=1" in command
+    assert "++algorithm.adv_estimator=grpo" in command and "++actor_rollout_ref.model.path" not in command
+    assert "++" not in cut_text(VERL_GRPO, verl="0.9.1")[1].command
 
 
 def test_a_key_that_is_written_twice_is_set_twice() -> None:
