@@ -786,6 +786,15 @@ def test_keys_of_another_main_may_exist_in_verls_own_or_not() -> None:
     assert "++" not in cut_text(VERL_GRPO, verl="0.9.1")[1].command
 
 
+def test_verls_activation_offload_needs_a_gpu() -> None:
+    """It offloads to pinned memory, which needs one; a launch without it stays as it is."""
+    key = "actor_rollout_ref.model.enable_activation_offload"
+    cut, launch = cut_text(VERL_GRPO.replace("$@", f"{key}=True"), verl="0.9.1")
+    assert f"{key}=False" in launch.command and any(f"activation offload ({key})" in text for text in cut.remarks)
+    for text in (VERL_GRPO, VERL_GRPO.replace("$@", f"{key}=False")):
+        assert not any("activation offload" in remark for remark in cut_text(text, verl="0.9.1")[0].remarks)
+
+
 def test_a_key_that_is_written_twice_is_set_twice() -> None:
     """The last one counts, and a correction may have made it."""
     twice = "data.max_response_length=4096 data.max_response_length=8192"

@@ -66,6 +66,7 @@ LEFT_OUT = (
 GPU_SETTINGS = {  # settings that are switched off if there is no GPU, and their descriptions
     f"{MODEL}.use_liger": "liger-kernel",
     f"{MODEL}.use_fused_kernels": "verl's fused kernels",
+    f"{MODEL}.enable_activation_offload": "verl's activation offload",  # to pinned memory
     f"{ACTOR}.fsdp_config.param_offload": "FSDP's parameter offload",
     f"{ACTOR}.fsdp_config.optimizer_offload": "FSDP's optimiser offload",
     f"{ACTOR}.fsdp_config.offload_policy": "FSDP's offload",
