@@ -173,7 +173,7 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
             text_alone = f"{TEXT_ALONE} ({reason})" if reason else TEXT_ALONE
             return parameters, MADE, [PICTURES if (folder / multimodal.FOLDER).exists() else text_alone]
         except build.Unbuildable as error:  # questions that depend on the class stay open if it gets another
-            remarks = [f"the model is built without a processor: {error}"]
+            remarks = [f"{TEXT_ALONE} (the model is built without a processor: {error})"]
             shutil.rmtree(folder / "model", ignore_errors=True)
     tokenizer = make_tokenizer(message["has_padding_token"])
     tokenizer.chat_template = (
