@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -68,14 +68,18 @@ def imitate_llamafactory(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
 
 
 def imitate_swift(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    class SwiftSft:
-        args_class = SimpleNamespace(__dataclass_fields__=FIELDS)
+    class Arguments(SimpleNamespace):
+        __dataclass_fields__: ClassVar[dict[str, Any]] = {}
 
-        def __init__(self, argv: list[str]) -> None:
-            values = dict(zip((name.removeprefix("--") for name in argv[::2]), argv[1::2], strict=True))
-            steps = int(values["gradient_accumulation_steps"])
-            self.settings: dict[str, Any] = {**values, "gradient_accumulation_steps": steps}
-            self.args = SimpleNamespace(attn_impl=values["attn_impl"])
+    kinds = {name: "List[str]" if name == "dataset" else "str" for name in FIELDS}
+    Arguments.__dataclass_fields__ |= {name: SimpleNamespace(type=kind) for name, kind in kinds.items()}
+
+    class SwiftSft:
+        args_class = Arguments
+
+        def __init__(self, args: Arguments) -> None:
+            self.settings: dict[str, Any] = vars(args)
+            self.args = SimpleNamespace(attn_impl=args.attn_impl)
             self._prepare_model_tokenizer()
 
         def _prepare_model_tokenizer(self) -> None:
@@ -86,10 +90,10 @@ def imitate_swift(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
             raise AssertionError("it is not to train yet")
 
         def main(self) -> None:
-            lines = Path(self.settings["dataset"]).read_text("utf-8").splitlines()
+            lines = Path(self.settings["dataset"][0]).read_text("utf-8").splitlines()
             messages = [json.loads(line)["messages"] for line in lines]
             texts = [(prompt["content"], answer["content"]) for prompt, answer in messages]
-            trainer = FrameworkTrainer(self.settings, texts, self.settings["packing"] == "True", fault)
+            trainer = FrameworkTrainer(self.settings, texts, self.settings["packing"], fault)
             trainer.data_collator.attn_implementation = self.args.attn_impl
             self.train(trainer)
 

@@ -39,6 +39,9 @@ def import_frameworks() -> None:
     for module in MODULES:
         with contextlib.suppress(Exception):  # not installed, or broken: making its trainer says so
             importlib.import_module(module)
+    with contextlib.suppress(ImportError):  # nothing is taken from datasets' cache: no function needs to be hashed
+        fingerprint = importlib.import_module("datasets.fingerprint")
+        fingerprint.update_fingerprint = lambda *_: fingerprint.generate_random_fingerprint()
 
 
 def make_llamafactory_trainer(
@@ -124,8 +127,11 @@ def start_swift(name: str, folder: str, rows: list[dict[str, Any]], attention: s
         "load_from_cache_file": False, **settings,
     }  # fmt: skip
     known = pipeline.args_class.__dataclass_fields__  # `train_type` is `tuner_type` since 4.1
+    given = {
+        name: [value] if "List" in str(known[name].type) else value for name, value in settings.items() if name in known
+    }
     with _map_here():
-        Pipeline([part for name in settings if name in known for part in (f"--{name}", str(settings[name]))]).main()
+        Pipeline(pipeline.args_class(**given)).main()  # a parser of its 400 options takes 50 ms
     return made[0]
 
 

@@ -5,6 +5,7 @@ It runs in a child of the examined interpreter, knows nothing of attncheck, and 
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import inspect
@@ -35,6 +36,7 @@ BASE: dict[str, Any] = {
     "learning_rate": 0.0, "max_length": 1024, "disable_dropout": False, "lmbda": 0.0, "gradient_checkpointing": False,
 }  # fmt: skip
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+CAUSAL = "ForCausalLM"
 HEADS = {"ForTokenClassification": 2, "ForSequenceClassification": 1}  # labels
 SCORER = "scorer/model"  # with attention, because a row's score is that of its last token
 NO_DROPOUT = {"classifier_dropout": 0.0}  # heads of classification have dropout by default
@@ -116,7 +118,7 @@ def make_head_trainer(
     labels = [[token % 2 for token in row] if "Token" in head else number % 2 for number, row in enumerate(tokens)]
     collator = "DataCollatorForTokenClassification" if "Token" in head else "DataCollatorWithPadding"
     return importlib.import_module("transformers.trainer").Trainer(
-        getattr(transformers, f"Mistral{head}").from_pretrained(f"{folder}/{SCORER}", num_labels=2),
+        load_copy(f"Mistral{head}", f"{folder}/{SCORER}", 2),
         make_arguments(config, folder, per_device, steps, learning_rate=0.0, **settings),
         getattr(transformers, collator)(make_tokenizer()),
         [{"input_ids": row, "labels": label} for row, label in zip(tokens, labels)],
@@ -139,7 +141,7 @@ def make_trl_trainer(
     import torch
     from datasets import Dataset
 
-    transformers, known = importlib.import_module("transformers"), list_parameters(config)
+    known = list_parameters(config)
     settings = {name: value for name, value in settings.items() if name in known or name != "liger_kernel_config"}
     parameters, own = list_parameters(trainer), {"ref_model": "reference", "teacher_model": "reference"}
     models = {name: folder_name for name, folder_name in own.items() if name in parameters and name not in settings}
@@ -147,9 +149,8 @@ def make_trl_trainer(
     if not set(options) <= known:
         raise ValueError(f"unknown: {sorted(set(options) - known)}")
     source = inspect.getsource(importlib.import_module(trainer.__module__))
-    head = next((head for head in HEADS if f"AutoModel{head}" in source and "ForCausalLM" not in source), None)
+    head = next((head for head in HEADS if f"AutoModel{head}" in source and CAUSAL not in source), None)
     torch.manual_seed(0)
-    load = getattr(transformers, f"Mistral{head or 'ForCausalLM'}").from_pretrained
     tokenizer = make_tokenizer()
     tokenizer.chat_template = TEMPLATE if kind == MESSAGES else None
     columns = [name for name, value in settings.items() if value == COLUMN]
@@ -158,14 +159,25 @@ def make_trl_trainer(
         Dataset.from_list(write_rows(lengths, settings)[kind]).save_to_disk(path)
     rows = Dataset.load_from_disk(path)  # some write next to it what they computed
     made = trainer(
-        model=load(f"{folder}/{SCORER if head else 'model'}", **({"num_labels": HEADS[head]} if head else {})),
+        model=load_copy(f"Mistral{head or CAUSAL}", f"{folder}/{SCORER if head else 'model'}", HEADS.get(head or "")),
         args=make_arguments(config, folder, per_device, steps, **{**BASE, **options}),
         processing_class=tokenizer,
         train_dataset=rows,
-        **{name: transformers.MistralForCausalLM.from_pretrained(f"{folder}/{path}") for name, path in models.items()},
+        **{name: load_copy(f"Mistral{CAUSAL}", f"{folder}/{path}") for name, path in models.items()},
     )
     made.given_rows = rows
     return made
+
+
+def load_copy(name: str, path: str, labels: int | None = None) -> Any:
+    """Return a copy of a saved model of a class of transformers, which is read once."""
+    return copy.deepcopy(_load(name, path, labels))
+
+
+@functools.cache
+def _load(name: str, path: str, labels: int | None) -> Any:
+    options = {} if labels is None else {"num_labels": labels}
+    return getattr(importlib.import_module("transformers"), name).from_pretrained(path, **options)
 
 
 def list_swift_makers(folder: str) -> Iterator[tuple[str, Any, list[Make]]]:

@@ -361,7 +361,7 @@ def find_place(trainer: Any, setting: dict[str, Any], change: str) -> str:
     for owner in list_owners(type(trainer)):
         for name, function in vars(owner).items():
             with contextlib.suppress(Exception):
-                lines, _ = inspect.getsourcelines(function)
+                lines, _ = _read_lines(function)
                 used = [number for number, line in enumerate(lines) if any(word in line for word in words)]
                 if used and name != "__init__":
                     is_both = change.split("_kernel")[0] in "".join(lines)
@@ -371,4 +371,7 @@ def find_place(trainer: Any, setting: dict[str, Any], change: str) -> str:
 
 def _locate(function: Any, line: int = 0) -> str:
     path = str(inspect.getsourcefile(inspect.unwrap(function))).split("site-packages/")[-1]
-    return f"{path}:{inspect.getsourcelines(function)[1] + line}"
+    return f"{path}:{_read_lines(function)[1] + line}"
+
+
+_read_lines = functools.cache(inspect.getsourcelines)

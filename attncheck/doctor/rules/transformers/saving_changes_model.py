@@ -49,7 +49,8 @@ def check(snapshot: Snapshot) -> Problems:
         setting = _find_setting(job, item) if job is not None else None
         is_own, is_of_table = item.model == OWN_CLASS, item.model.endswith(TABLES)
         if job is None:
-            is_concerned = "target_modules" not in item.model  # wrong in every release
+            is_known = item.operation != ANOTHER or item.model.startswith("LORA")  # others define no sum of two
+            is_concerned = is_known and "target_modules" not in item.model  # that is wrong in every release
         else:
             is_adapter = setting is not None and not (is_of_table and ties == Known(False))
             is_concerned = is_adapter or (is_own and job.framework == "transformers" and not job.model)
