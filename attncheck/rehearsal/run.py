@@ -194,10 +194,25 @@ def read_launches_of(snapshot: Snapshot, request: Request, source: Source) -> li
         starts = (read_launches(snapshot, text, request.read_model, read_file, request.own_loops) for text in texts)
         own = (read for group in starts for read in group if paired.reads_file(read, source))
         launches = next(([read] for read in own), launches)
-    if not request.model:
-        return launches
-    snapshot = lint.add_model(snapshot, request.model, request.read_model)
-    return [replace(read, job=replace(read.job, model=request.model), snapshot=snapshot) for read in launches]
+    models = [request.model or _find_model_folder(read) for read in launches]
+    return [
+        replace(
+            read,
+            job=replace(read.job, model=model),
+            snapshot=lint.add_model(snapshot if request.model else read.snapshot, model, request.read_model),
+        )
+        if model
+        else read
+        for read, model in zip(launches, models)
+    ]
+
+
+def _find_model_folder(read: ReadLaunch) -> str:
+    """Return the first word of a script's command that is the folder of a model, "" if an option names its model."""
+    launch = read.recognised.launch
+    words = () if cutting.name_model(read) or not runs_own_script(read) else launch.words[1:]
+    places = (word.text for word in words if not word.text.startswith("-"))
+    return next((name for name in places if os.path.isfile(os.path.join(launch.folder, name, "config.json"))), "")
 
 
 def _read_nearby(read_file: lint.ReadFile) -> lint.ReadFile:

@@ -25,7 +25,7 @@ from attncheck.gate.policy import Policy
 from attncheck.lint import run as lint
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
-from attncheck.rehearsal.run import _read_rates
+from attncheck.rehearsal.run import _find_model_folder, _read_rates
 from attncheck.rehearsal.worker.checks.gradients import AS_STREAM, OWN_WEIGHTS
 from attncheck.rehearsal.worker.definitions import is_scaled
 from attncheck.workers.execution import ExecutionTarget
@@ -132,10 +132,28 @@ def test_settings_in_a_script_have_no_place_in_a_file(tmp_path: Path, monkeypatc
     assert "train.py --model_name_or_path /stage/models/Qwen2.5-0.5B" in own.command
 
 
-def test_where_a_script_writes_must_be_known() -> None:
-    words = r"cannot tell which option of loop.py sets its output folder \(--output_dir is recognised\)"
-    with pytest.raises(cutting.NothingToRehearse, match=words):
-        cut(LOOP.replace("--out ckpt ", ""))
+def test_a_loop_is_known_by_its_source_and_needs_no_option_for_its_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that only evaluates is none."""
+    command = "python loop.py --model Qwen/Qwen2.5-0.5B --data data/alpaca.json"
+    text = "import transformers\nloss = model(**batch).loss\nloss.backward()\n"
+    monkeypatch.chdir(tmp_path)
+    Path("loop.py").write_text(text)
+    assert "--data /stage/array/train.json" in cut(command).command
+    Path("judge.py").write_text(text.replace("loss.backward()", "print(loss)"))
+    assert read(command.replace("loop", "judge")) == []
+
+
+def test_the_first_folder_of_a_model_is_the_launchs_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import sys\n")
+    Path("own").mkdir()
+    Path("own", "config.json").write_text("{}")
+    (launch,) = read("python train.py data own --lr 1e-4 --data rows.jsonl")
+    assert _find_model_folder(launch) == "own"
+    (launch,) = read("python train.py data own --lr 1e-4 --model Qwen/Qwen2.5-0.5B")
+    assert _find_model_folder(launch) == ""
 
 
 @pytest.mark.parametrize(

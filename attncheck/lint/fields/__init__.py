@@ -19,7 +19,7 @@ from attncheck.core.snapshot import Absent, Fact, Known, Snapshot, Unreadable, v
 from attncheck.lint.fields.changes import edit_settings
 from attncheck.lint.fields.constraints import Constraint, Constraints, find_constraint
 from attncheck.lint.fields.edits import Changes, OptionFormatter, changes_to_edits
-from attncheck.lint.fields.effect_cuts import is_folder, names_place
+from attncheck.lint.fields.effect_cuts import is_folder
 from attncheck.lint.fields.names import Option, ParserOptions, build_parser_options, find_minor_release, read_lifetimes
 from attncheck.lint.fields.plan_writing import (
     SHIM_SCRIPTS,
@@ -202,7 +202,6 @@ __all__ = [
     "list_stand_ins",
     "make_objective",
     "misses_program",
-    "names_place",
     "packing_remarks",
     "parse_settings",
     "parse_value",

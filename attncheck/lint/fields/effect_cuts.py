@@ -19,7 +19,7 @@ from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import Edit, Launch, Setting, Source, Word
 from attncheck.core.program import Program, ProgramOption
 from attncheck.core.rehearsal import Materials
-from attncheck.lint.arguments import OVERRIDE, is_option, iter_option_values
+from attncheck.lint.arguments import OVERRIDE, is_option
 from attncheck.lint.fields.effects import Effect, find_effect
 from attncheck.lint.fields.rehearsing import OFF_VALUES, ON_VALUES
 from attncheck.lint.files import editing
@@ -221,12 +221,6 @@ class _Command:
 def is_folder(path: str) -> bool:
     """Return whether a place is a folder: a name without a file extension."""
     return not ENDING.search(path)
-
-
-def names_place(launch: Launch) -> bool:
-    """Return whether an option of a launch names a place to write to."""
-    options = iter_option_values(launch.words)
-    return any(find_effect(_find_option(launch.program, name)[0], "", word.text) == "place" for name, word in options)
 
 
 def is_harmless(value: str) -> bool:

@@ -3,7 +3,7 @@
 Only options common to many scripts are known: those of the model, the data and the output, together with a learning
 rate or a number of epochs or steps. Its loss is not documented. A loss that is some mean over its targets is assumed to
 be intended, and any other loss is not judged. The number of steps cannot be set, so the script is ended after its
-steps. Its output folder must be an option, so that none of the user's files is overwritten."""
+steps. Its output folder need not be an option, because own scripts run only where the user's files are protected."""
 
 import itertools
 from collections.abc import Mapping
@@ -40,12 +40,12 @@ from attncheck.lint.fields import (
     is_folder,
     is_number,
     list_stand_ins,
-    names_place,
     point_to_materials,
     stand_in,
 )
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.frameworks import Framework
+from attncheck.lint.programs.trainers import OWN_LOOP
 
 OUTPUT_OPTIONS = (
     *("output_dir", "output_path", "output", "out_dir", "out", "save_dir", "save_path", "checkpoint_dir"),
@@ -76,12 +76,12 @@ def _join_file(launch: Launch) -> Launch:
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return "loop" if a Python script has the options of a training, or its file has; otherwise ""."""
+    """Return "loop" if a Python script has the options of a training, its file has, or its source trains; or ""."""
     launch = _join_file(launch)
     program = launch.words[0].text if launch.words else ""
     is_module = any(word.text == "-m" for word in launch.launcher_words)
     is_script = program.endswith(".py") or (is_module and (program.isidentifier() or "." in program))
-    trains = find_options(launch, (*RATE_OPTIONS, *LENGTH_OF_TRAINING))
+    trains = find_options(launch, (*RATE_OPTIONS, *LENGTH_OF_TRAINING)) or launch.trainers == OWN_LOOP
     names = find_options(launch, MODEL_OPTIONS) or find_data_option(launch)
     return "loop" if is_script and trains and names else ""
 
@@ -142,15 +142,8 @@ def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of such a script, or why it is not rehearsed."""
     launch = _join_file(launch)
-    script = launch.words[0].text
     options = point_to_materials(launch, materials)
     outputs = [name for name in find_options(launch, OUTPUT_OPTIONS) if is_folder(get_option(launch, name))]
-    if not outputs and not names_place(launch):
-        return (
-            f"cannot tell which option of {script} sets its output folder (--output_dir is recognised): "
-            "name it, so that "
-            "your files are not overwritten"
-        )
     options |= dict.fromkeys(outputs[:1], materials.output)  # `effect_cuts` handles the others, each by its name
     options |= _limit_sizes(launch, BATCH_OPTIONS, materials.batch)
     options |= _limit_sizes(launch, ACCUMULATION_OPTIONS, materials.accumulation)
