@@ -25,7 +25,7 @@ MODULE = re.compile(r"\w+(?:\.\w+)*(?<!\.py)")
 COLUMN = re.compile(r"[a-z]\w*")
 ROW = re.compile(r"ex|example|row|sample|item|record|instance|entry|data")
 DATA_NAME = re.compile(r"\w[\w-]*")  # no path, and no repository of the Hub
-OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w")
+OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w|[\"']labels[\"']\]?\s*[:=]|\blabels\s*=\s*\[")
 TARGET_SETTINGS = ("assistant_only_loss", "completion_only_loss")
 MODEL_CLASS = re.compile(r"AutoModelFor(CausalLM|Vision2Seq|ImageTextToText)|\w+For(CausalLM|ConditionalGeneration)")
 LITERALS = ("true", "false", "none")
@@ -189,7 +189,7 @@ def list_model_classes(modules: Sequence[SourceModule]) -> list[str]:
 
 
 def chooses_targets(read: ReadLaunch) -> bool:
-    """Return whether the script of a launch has a collator or a computed setting that may label only some tokens."""
+    """Return whether the script of a launch has a collator, labels or a computed setting for only some tokens."""
     script = find_script(read.recognised.launch)
     text = script.read_text(errors="replace") if script is not None else ""
     values = ((get_setting(read.job, name) or "").lower() for name in TARGET_SETTINGS if name in text)
@@ -219,14 +219,19 @@ def _read_column(node: ast.AST) -> str:
 
 def _iter_columns(body: ast.Module) -> Iterator[str]:
     """Yield the string subscripts in a module, in order: "text" for `row["text"]`, and for `row.get("text")`."""
+    loops: list[ast.For | ast.comprehension] = [*list_kind(body, ast.For)]
+    loops += list_kind(body, ast.comprehension)  # `row[key] for key in ("a", "b")`
+    listed = {ast.dump(loop.target): loop.iter.elts for loop in loops if isinstance(loop.iter, (ast.Tuple, ast.List))}
     nodes = (node for node in list_nodes(body) if isinstance(node, (ast.Subscript, ast.Call)))
     items = [node for node in nodes if isinstance(node, ast.Call) or isinstance(node.ctx, ast.Load)]
     for node in sorted(items, key=lambda node: (node.lineno, node.col_offset)):
         if isinstance(node, ast.Call):
             if (name := _read_optional(node)) in TEXT_COLUMNS:
                 yield name
-        elif isinstance(node.value, (ast.Name, ast.Attribute)) and (name := _read_column(node)):
-            yield name
+        elif isinstance(node.value, (ast.Name, ast.Attribute)):
+            key = ast.dump(node.slice).replace("Load()", "Store()")
+            keys = [ast.Subscript(node.value, item, node.ctx) for item in listed.get(key, [node.slice])]
+            yield from filter(None, map(_read_column, keys))
 
 
 def _read_optional(call: ast.Call) -> str:

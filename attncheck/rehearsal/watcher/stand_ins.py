@@ -61,15 +61,13 @@ FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  
 
 
 def find_small_model(hub: Any) -> None:
-    """Make names of models that are not folders resolve to the small model, or to a small tower."""
+    """Make the files of models resolve to those of the small model, or of a small tower."""
 
     def follow(original: Any) -> Any:
         @functools.wraps(original)
         def find(*arguments: Any, **options: Any) -> Any:
             name, *others = arguments or (options.pop("path_or_repo_id"),)
-            if not os.path.isdir(name):
-                name = find_tower(name) or os.environ["ATTNCHECK_MODEL"]
-            return original(name, *others, **options)
+            return original(_choose_folder(name), *others, **options)
 
         return find
 
@@ -77,6 +75,22 @@ def find_small_model(hub: Any) -> None:
         if hasattr(hub, name):
             setattr(hub, name, follow(getattr(hub, name)))
     hub.list_repo_templates = lambda *arguments, **options: []  # refuses another machine's paths
+
+
+def _choose_folder(name: Any) -> Any:
+    """Return the folder of the small model, or of a small tower, in place of a model's name or folder.
+
+    A folder that the launch itself writes is kept, as one with code or adapters is.
+    """
+    rows = os.environ["ATTNCHECK_ROWS"]
+    if os.path.isdir(name):
+        files = [os.path.join(name, file) for file in os.listdir(name)]
+        is_model = any(file.endswith(("/config.json", "/tokenizer_config.json")) for file in files)
+        is_new = any(os.path.getmtime(file) > os.path.getmtime(rows) for file in files)
+        is_ours = os.path.realpath(name).startswith(os.path.realpath(os.path.dirname(os.path.dirname(rows))))
+        if not is_model or is_new or is_ours or any(file.endswith(".py") for file in files):
+            return name
+    return find_tower(name) or os.environ["ATTNCHECK_MODEL"]
 
 
 def find_rows(load: Any) -> None:
@@ -506,6 +520,8 @@ def load_with_known(model_class: Any) -> None:
     def from_pretrained(cls: Any, *arguments: Any, **options: Any) -> Any:
         if arguments and not os.path.isdir(str(arguments[0])) and find_tower(arguments[0]):
             options.setdefault("attn_implementation", "eager")  # towers' default until transformers 4.46
+        if arguments and os.path.isdir(str(arguments[0])):  # whose weights are not found by `cached_files`
+            arguments = (_choose_folder(arguments[0]), *arguments[1:])
         if arguments and (made := build_own(cls, arguments[0], options)) is not None:
             return made
         while True:
