@@ -64,6 +64,7 @@ REPLACED: Mapping[str, str] = {
     "sizes": "{} is the script's own class: its sizes are cut: {}",
     "padding": "{} returns four values, as the script takes and flash-attn before 2.7 returns: later ones return five",
     "class": "{} is the job's own class: the job's process computes its reference, on each document in isolation",
+    "checkpoint": "{} of {} tensors of the script's checkpoint fit the small model: the others are left out",
     "adapter": "the adapter {} is not available locally: a new one replaces it",
     "program": "{} of the environment starts another environment's Python: started with the environment's own",
     "gpu": "{} needs a GPU, and this machine has none: left out",

@@ -24,6 +24,7 @@ from typing import Any
 
 from . import absent, lifeline, outside, remote_code, waiting
 from .batches import watch_epochs
+from .checkpoints import watch_checkpoints
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .describe import describe_prompt
 from .devices import (
@@ -252,6 +253,7 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
             setattr(module, name, _note_clipping(recorder, getattr(module, name), name, limit))
     for kind in (torch.optim.Optimizer, torch.nn.Module):
         kind.zero_grad = _call_before(kind.zero_grad, recorder.note_zeroing)
+    watch_checkpoints(torch.nn.Module)
     scheduler = torch.optim.lr_scheduler.LRScheduler
     scheduler.step = _call_before(scheduler.step, recorder.note_schedule, 1)
     optimizer.register_optimizer_step_pre_hook(lambda *arguments: enter_optimizer(recorder, arguments[0]))

@@ -1,0 +1,69 @@
+"""A script's own checkpoint: the small model takes what fits, and a file with unknown names is a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attncheck.rehearsal.execution import list_replaced
+from attncheck.rehearsal.watcher import script_code
+from attncheck.rehearsal.watcher.checkpoints import watch_checkpoints
+
+Load = Callable[..., Any]
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False)
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+    """Return a function of a script that loads tensors."""
+    original = torch.nn.Module.load_state_dict
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    monkeypatch.setattr(script_code, "CODE", {})
+    monkeypatch.setattr("attncheck.rehearsal.watcher.checkpoints.CODE", script_code.CODE)
+    scope: dict[str, Any] = {"__file__": str(tmp_path / "train.py")}
+    text = "def load(model, tensors, **options):\n    return model.load_state_dict(tensors, **options)\n"
+    exec(compile(text, scope["__file__"], "exec"), scope)
+    watch_checkpoints(torch.nn.Module)
+    yield scope["load"]
+    torch.nn.Module.load_state_dict = original  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "strict", "is_told"), [("module.", False, True), ("", False, False), ("other.x", False, False)]
+)
+def test_a_checkpoint_of_which_nothing_is_taken_is_told(load: Load, prefix: str, strict: bool, is_told: bool) -> None:
+    tensors = {f"{prefix}{name}": torch.ones_like(value) for name, value in Model().state_dict().items()}
+    load(Model(), tensors, strict=strict)
+    assert bool(script_code.CODE) == is_told
+    if is_told:
+        (text,) = script_code.CODE["unloaded"]
+        assert "train.py:2 takes none of 2 tensors" in text and 'its names begin with "module."' in text
+
+
+def test_a_wrapped_model_has_other_names_than_its_checkpoint(load: Load) -> None:
+    wrapped = torch.nn.ModuleDict({"module": Model()})
+    load(wrapped, Model().state_dict(), strict=False)
+    assert 'the model\'s names begin with "module."' in script_code.CODE["unloaded"][0]
+
+
+def test_a_small_model_takes_what_fits(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = {"first.weight": torch.ones(2, 2), "second.weight": torch.ones(4, 4), "third.weight": torch.ones(2, 2)}
+    with pytest.raises(RuntimeError):  # without the rehearsal's model it is the launch's own error
+        load(Model(), tensors)
+    monkeypatch.setenv("ATTNCHECK_ROWS", "rows")
+    model = Model()
+    load(model, tensors)
+    assert bool((model.first.weight == 1).all()) and not bool((model.second.weight == 1).all())
+    assert list_replaced(str(tmp_path)) == [
+        "1 of 3 tensors of the script's checkpoint fit the small model: the others are left out"
+    ]
