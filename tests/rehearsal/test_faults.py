@@ -145,6 +145,10 @@ FAULTS: dict[str, Fault] = {
         "ATN434",
         r"of 1 of 21 .* 0.5 times the right ones: model.layers.0.mlp.down_proj.* hooks on gradients: spoil_model",
     ),
+    "new_tokens_masked": Fault(
+        "ATN434",
+        r"a hook zeroes the gradients of all 2 rows of lm_head.weight that the launch adds; .* hooks .*train.py",
+    ),
     "halved_after_each_batch": Fault(
         "ATN434", r"of 9 of 21 .* wrong: .* hooks on gradients: halve, \S*train.py:\d+ \(on model.layers.0"
     ),
@@ -163,6 +167,7 @@ FAULTS: dict[str, Fault] = {
     "gradient_lost_in_the_optimiser": Fault("ATN438", r"leaves 1 of 21 .*: model.layers.0.self_attn.v_proj.weight"),
     "maximised": Fault("ATN438", r"AdamW follows the gradient upwards \(maximize\)"),
     "never_zeroed": Fault("ATN438", r"step 2 differentiates its first loss: zero_grad is missing"),
+    "zeroed_before_the_last": Fault("ATN438", r"zero_grad in train.py:\d+ runs between a step's batches, .*not zeroed"),
     "clipped_each_batch": Fault("ATN438", r"clipped after batch 1 of the 2 of a step"),
     "clipped_after_the_step": Fault("ATN438", r"clipped after the optimiser's step"),
     "head_alone_trained": Fault("ATN438", r"1 of 21 parameters are trained, without an adapter: lm_head.weight"),
@@ -197,7 +202,8 @@ EVERY_TIME = (
     "halves_swapped", "every_third_lost", "labels_shifted", "padding_labelled", "mask_of_ones", "kernel_not_causal",
     "shifted_twice", "mean_of_batches", "mean_of_ranks", "ranks_apart", "reduced_after_clipping",
     "layer_detached_in_forward", "rate_as_attribute", "unfrozen_and_not_held",
-    "gradient_scaled_in_a_layer", "hidden_states_detached", "shifted_backwards",
+    "gradient_scaled_in_a_layer", "new_tokens_masked", "zeroed_before_the_last",
+    "hidden_states_detached", "shifted_backwards",
     "never_steps", "attention_not_held", "gradients_zeroed_after_clipping",
     "middles_lost", "mask_of_ones_and_zeros", "padding_learned", "mlp_detached", "state_cleared",
     "never_zeroed", "labels_wrong_in_step_three", "scheduled_each_batch", "answers_labelled_late",

@@ -43,8 +43,9 @@ LEGAL = {
     "clips_adaptively": {"update", "gradients"},
     "centralised": {"update", "gradients"},
     "rates_by_layers": {"update", "gradients"},
+    "new_tokens_alone": set(),
 }
-EVERY_TIME = ("noise_before_clipping", "clips_a_subset")
+EVERY_TIME = ("noise_before_clipping", "clips_a_subset", "new_tokens_alone")
 
 
 @pytest.fixture(scope="module")

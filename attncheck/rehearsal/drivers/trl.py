@@ -110,7 +110,10 @@ def note_misplaced(functions: Sequence[Any], columns: Mapping[str, Any]) -> None
             if together == again and max(abs(own - together[n]) for own, n in zip(moved, halves)) > 1e-6:  # rounding
                 alone = [call(function, [number])[0] for number in range(count)]
                 is_misplaced = together != alone and sorted(together) == sorted(alone)
-                CODE.setdefault("misplaced" if is_misplaced else "placed", []).append(describe_code(function))
+                last = {str(prompt): alone[n] for n, prompt in enumerate(rows.get("prompts", ()))}
+                is_merged = len({*alone}) > 1 and together == [last[str(prompt)] for prompt in rows.get("prompts", ())]
+                kind = "misplaced" if is_misplaced else "merged" if is_merged else "placed"
+                CODE.setdefault(kind, []).append(describe_code(function))
 
 
 def replace_generation(module: Any) -> None:

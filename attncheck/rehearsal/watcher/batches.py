@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .describe import describe_process
+from .modules import describe_code
 from .randomness import keep_randomness
-from .script_code import note_code, note_order
+from .script_code import CODE, note_code, note_order
 
 MAX_LOADERS = 4  # per process, with recorded rows
 MAX_ROWS = 4096  # per data set
@@ -52,6 +53,9 @@ def watch_epochs(folder: str) -> Callable[[Any], None]:
         for own in (*_list_samplers(iterator), iterator._collate_fn):
             note_code("data", own)
         note_order(sys._getframe(2), _list_samplers(iterator))
+        if iterator._dataset_kind and iterator._num_workers > 1:
+            reader = getattr(iterator._dataset, "__iter__", None)
+            CODE["workers"] = [f"each of {iterator._num_workers} workers reads all of {describe_code(reader)}"]
         if iterator._dataset_kind or any(rows is other for other in known) or len(known) >= MAX_LOADERS:
             return  # rows without numbers, or an epoch after the first
         known.append(rows)
@@ -60,6 +64,7 @@ def watch_epochs(folder: str) -> Callable[[Any], None]:
         iterator._sampler_iter = itertools.chain(drawn, iterator._sampler_iter)
         if count > MAX_ROWS or len(drawn) == 2 * MAX_ROWS:
             return
+        CODE["batches"] = [str(max(len(drawn), *map(int, CODE.get("batches", ["0"]))))]  # an evaluation's are fewer
         with keep_randomness():
             tokens = _read_rows(rows, count)
         if tokens is not None:

@@ -142,6 +142,8 @@ class Recorder:
             self.listener[0].__enter__()
         if self.entered is None and not _has_trained_parameters(model):
             CODE["others"] = [type(model).__name__]
+        if not torch.is_grad_enabled() and model is self.trained and self.is_recording:
+            CODE["ungraded"] = [name_line(find_script_frame(sys._getframe(2)) or sys._getframe(2))]
         if model is self.adapted or not torch.is_grad_enabled():
             return
         if not _has_trained_parameters(model) or (self.entered is not None and self.entered is not model):
@@ -230,6 +232,8 @@ class Recorder:
             self.listener = None
         if model is self.adapted or (self.entered is not None and self.entered is not model):
             return
+        if hasattr(output, "last_hidden_state"):  # a model without a head, which the script adds
+            self._keep_hidden_states(model, (), output)
         self.entered = None
         for watch in (self.attention, self.modules):
             if watch is not None:

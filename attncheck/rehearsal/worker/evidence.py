@@ -47,6 +47,7 @@ class Evidence:
     replaces_rewards: bool = False  # whether synthetic rewards replace the launch's own, which may be costs
     rates: tuple[float, float] = (0.0, 0.0)  # the launch's own learning rate, and the one set here; 0.0: unknown
     is_guessed: bool = False  # whether the configuration of the launch's model is not known
+    tokens: int = 0  # of the model's tokenizer, without those that the launch adds; 0: unknown
     deviations: tuple[str, ...] = ()  # how the job's model differs from transformers' with its configuration
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 

@@ -19,6 +19,8 @@ def find_lost_rollouts(evidence: Evidence) -> Iterator[str]:
         return
     for function in evidence.taken[0].code.get("misplaced", ()):
         yield f"{function} returns the rewards in another order than the completions: each is right, if called alone"
+    for function in evidence.taken[0].code.get("merged", ()):
+        yield f"{function} returns the reward of a prompt's last completion for all of them, so no advantage is left"
     words = evidence.step.index.words
     seen: Counter[int] = Counter()
     for piece in evidence.step.pieces:

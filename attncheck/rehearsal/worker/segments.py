@@ -107,12 +107,20 @@ def find_segments(
     places = [place for place in range(first, last) if index.vocabulary.is_word(row[place])]
     words = index.vocabulary.read(row[first:last])
     pieces: list[tuple[int, int, int, int]] = []  # document, offset, first word's and last word's position
+    counts: list[int] = []  # the words before each of them
     position = 0
     while position < len(words):
         document, offset, length = index.find_piece(words[position : position + MAX_WORDS])
-        if document < 0 and pieces and pieces[-1][0] < 0:
-            pieces[-1] = (-1, 0, pieces[-1][2], places[position])
+        own, begun, first_word, last_word = pieces[-1] if pieces else (-2, 0, 0, 0)
+        end = begun + position - (counts[-1] if counts else 0)
+        is_apart = any(last_word < border <= places[position] for border in borders)
+        if document < 0 and own < 0 and pieces:
+            pieces[-1] = (-1, 0, first_word, places[position])
+        elif document == own >= 0 and offset < end < len(index.words[own]) and not is_apart:
+            # before its end the document begins again: the script repeats words, such as a question in the answer
+            pieces[-1] = (own, begun, first_word, places[position + length - 1])
         else:
+            counts.append(position)
             pieces.append((document, offset, places[position], places[position + length - 1]))
         position += length
     placeholders = index.placeholders

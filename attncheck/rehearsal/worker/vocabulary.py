@@ -80,6 +80,15 @@ def load_vocabulary(folder: Path) -> Vocabulary:
     return Vocabulary(tuple(content["texts"]), numbers, content["padding"])
 
 
+def count_tokens(model: Path) -> int:
+    """Return the number of tokens of a model's tokenizer, 0 if it is not saved in one file."""
+    path = model / "tokenizer.json"
+    content = json.loads(path.read_text()) if path.exists() else {"model": {}}
+    own = content["model"].get("vocab", ())
+    numbers = [*own.values()] if isinstance(own, dict) else [*range(len(own))]
+    return 1 + max((*numbers, *(token["id"] for token in content.get("added_tokens", ()))), default=-1)
+
+
 def find_vocabulary(tokenizer: Any) -> Vocabulary:
     """Return the vocabulary of words that a user's tokenizer encodes as one token each. Raises `WordsNotFound`."""
     markup = set(_list_markup(tokenizer))

@@ -144,6 +144,10 @@ def main() -> None:
     options = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(options.model_name_or_path)
     model = AutoModelForCausalLM.from_pretrained(options.model_name_or_path, dtype=torch.float32)
+    if LEGAL == "new_tokens_alone":  # are trained of the head
+        old = len(tokenizer)
+        model.resize_token_embeddings(old + 2)
+        model.lm_head.weight.register_hook(lambda gradient: gradient * (torch.arange(old + 2) >= old)[:, None])
     documents = []
     for line in Path(options.data_path).read_text().splitlines():
         row = json.loads(line)

@@ -401,6 +401,10 @@ def spoil_model(model) -> None:
         layer.register_forward_hook(lambda module, inputs, output: output.detach())
     if FAULT == "gradient_scaled_in_a_layer":
         layer.mlp.down_proj.weight.register_hook(lambda gradient: gradient * 0.5)
+    if FAULT == "new_tokens_masked":
+        old = len(AutoTokenizer.from_pretrained(model.name_or_path))
+        model.resize_token_embeddings(old + 2)
+        model.lm_head.weight.register_hook(lambda gradient: gradient * (torch.arange(old + 2) < old)[:, None])
     if FAULT == "halved_after_each_batch":
         for parameter in layer.parameters():
             parameter.register_post_accumulate_grad_hook(halve)
@@ -647,7 +651,9 @@ def main() -> None:
             for batch in batches:
                 batch["labels"] = torch.where(batch["labels"] == IGNORED, IGNORED, batch["input_ids"].roll(1, 0))
         for batch in batches:
-            if FAULT == "gradients_zeroed_between_batches":
+            if FAULT == "gradients_zeroed_between_batches" or (
+                FAULT == "zeroed_before_the_last" and batch is batches[-1]
+            ):
                 optimiser.zero_grad()
             inputs = dict(batch)
             if options.loss != "own":
@@ -706,7 +712,7 @@ def main() -> None:
         spoil_weights(model, optimiser, copies)
         if FAULT == "zeroed_after_the_forward_pass":
             optimiser.zero_grad(set_to_none=False)
-        elif FAULT != "never_zeroed":
+        elif FAULT not in ("never_zeroed", "zeroed_before_the_last"):
             wrapped.zero_grad()
     if dist.is_initialized():
         dist.destroy_process_group()

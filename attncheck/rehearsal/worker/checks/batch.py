@@ -217,10 +217,16 @@ def _find_repeats(evidence: Evidence, ledger: Ledger | None) -> Iterator[str]:
     repeated = [document for document, count in seen.items() if count > 1]
     if len(repeated) > max(2, MAX_CUT_SHARE * len(seen)) and len(seen) < len(evidence.step.index.documents) * 0.9:
         total = sum(seen.values())
+        lines = evidence.taken[0].code.get("workers", ()) if evidence.taken else ()
+        why = (
+            ledger.overlap
+            if ledger is not None
+            else "".join(f": {line} (get_worker_info divides it)" for line in lines)
+        )
         yield (
             f"{len(repeated)} documents were used more than once among the first {total}, "
             f"while {len(evidence.step.index.documents) - len(seen)} had not been used at all"
-            f"{ledger.overlap if ledger is not None else ''}"
+            f"{why}"
         )
 
 

@@ -46,6 +46,7 @@ NEGLIGIBLE = 1e-4
 LEAST_WEIGHT = 0.05  # of a document, as a share of the largest one
 OWN_WEIGHTS = "the gradients are those of a mean in which each document has its own weight, as its author may intend"
 AS_STREAM = "the reference isolates documents, which in this launch attend to each other"
+MASKED = "a hook of the script zeroes the gradients of some rows of {}: the others are compared"
 NO_GRADIENTS = "the gradients were not recorded, because they are sharded across ranks"
 
 Gradients = Mapping[str, Tensor]
@@ -58,6 +59,7 @@ def run(evidence: Evidence) -> CheckResult:
     explanation = explain_loss(evidence) or Explanation(documented(evidence)[0], 1.0, "unexplained")
     definition = explanation.definition
     expected = compute_gradients(evidence, definition)
+    evidence, masked = _fill_masked_rows(evidence, expected)
     missing = _list_missing(evidence, expected)
     actual = {name: evidence.observed_gradients[name] for name in expected if name in evidence.observed_gradients}
     shared = {name: expected[name] for name in actual}
@@ -84,7 +86,7 @@ def run(evidence: Evidence) -> CheckResult:
         measures.append(
             Measure("gradients of the first step, factor minus 1", abs(fit.scale - 1.0), max(SCALE_LIMIT, limit))
         )
-    violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
+    violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing), *_find_masked_tokens(evidence, masked))
     is_wrong = not violations and any(measure.beyond for measure in measures)
     if is_wrong and evidence.differs:  # in half precision the losses may still be equal
         return CheckResult("gradients", "skipped", AS_STREAM)
@@ -102,8 +104,42 @@ def run(evidence: Evidence) -> CheckResult:
         return CheckResult("gradients", "skipped", reason)
     unkept = evidence.step.ranks[0].unkept
     left_out = f"; {unkept} others are too large to record" if unkept else ""
-    notes = (f"norm {gradient_norm(actual):.4g}, {len(shared)} parameters compared{left_out}",)
+    notes = (
+        f"norm {gradient_norm(actual):.4g}, {len(shared)} parameters compared{left_out}",
+        *map(MASKED.format, masked),
+    )
     return CheckResult("gradients", measures=tuple(measures), violations=violations, notes=notes)
+
+
+def _fill_masked_rows(evidence: Evidence, expected: Gradients) -> tuple[Evidence, dict[str, Tensor]]:
+    """Return the evidence with the reference's gradients in rows that a script's hook zeroes, and these rows.
+
+    Which rows are trained, such as those of new tokens alone, is for its author to choose.
+    """
+    record, rows = evidence.step.ranks[0], {}
+    for name in {name for names in record.gradient_hooks.values() for name in names} & expected.keys():
+        own, right = record.gradients.get(name), expected[name]
+        if own is None or own.shape != right.shape or own.dim() != 2 or record.world_size > 1:
+            continue
+        zeroed = ~own.flatten(1).any(1) & right.flatten(1).any(1)
+        if bool(zeroed.any()) and bool(own.any()):
+            rows[name] = zeroed
+    filled = {
+        name: record.gradients[name].where(
+            ~zeroed[:, None], expected[name] * _fit_factor(record.gradients[name][~zeroed], expected[name][~zeroed])
+        )
+        for name, zeroed in rows.items()
+    }
+    ranks = (replace(record, gradients={**record.gradients, **filled}), *evidence.step.ranks[1:])
+    return (replace(evidence, step=replace(evidence.step, ranks=ranks)) if rows else evidence), rows
+
+
+def _find_masked_tokens(evidence: Evidence, masked: Mapping[str, Tensor]) -> Iterator[str]:
+    """Yield the embeddings in which a hook zeroes all rows of the tokens that the launch adds, and not all others."""
+    first = evidence.tokens
+    for name, zeroed in masked.items() if first else ():
+        if len(zeroed) > first and bool(zeroed[first:].all()) and not bool(zeroed[:first].all()):
+            yield f"a hook zeroes the gradients of all {len(zeroed) - first} rows of {name} that the launch adds"
 
 
 def _has_weights(evidence: Evidence, definition: Definition, limit: float) -> bool:

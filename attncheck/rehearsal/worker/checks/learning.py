@@ -1,7 +1,7 @@
 """Checks that the loss falls, but not below the possible minimum; for rewarded responses, that −log p falls."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -20,7 +20,8 @@ FALL = 0.9  # the last losses must be below this share of the first
 GROWTH = 1.0  # difference in nats per token that distinguishes rewarded responses from others
 NEAR_ONE = 0.01  # the loss is a mean in nats per token, and not a multiple of one
 UNJUDGED = "not judged: whether it learns, because the weights are already trained, at the launch's learning rate"
-ALIKE = "each step has the same loss, as if the reference has the weights that train"
+LOG_2 = math.log(2.0)  # a preference's loss if both sides are equally likely
+ALIKE = "each step has the same loss, {:.4g}, as if the reference has the weights that train{}"
 UNKNOWN = "not judged: whether the loss is impossibly low, because the entropy of your data is unknown"
 CERTAIN = 10.0  # times the required fall: first updates promise more than later ones achieve (Adagrad)
 LEARNING_RATE = 1e-3  # at this rate a small model with random weights learns with any Adam-like optimiser
@@ -49,7 +50,10 @@ def run(evidence: Evidence) -> CheckResult:
     preference = evidence.step.objective.preference
     if preference is not None and not preference.is_paired:
         slow = "not judged: the loss on answers depends on how much other tokens change"
-    violations = tuple(
+    violations = (
+        *_find_unloaded(evidence),
+        *_find_alike(evidence, losses),
+    ) or tuple(
         _find_impossible(losses, floor)
         if slow or is_trained
         else _find_violations(losses, floor, bound, counts, failure)
@@ -63,11 +67,27 @@ def run(evidence: Evidence) -> CheckResult:
     if violations:
         is_still = evidence.steps and all(step.rate == 0 for step in evidence.steps)
         still = (f"the learning rate is 0 in all {len(losses)} steps",) if is_still else ()
-        has_reference = preference is not None and preference.has_reference
-        alike = (ALIKE,) * (has_reference and max(losses, default=0.0) - min(losses, default=0.0) < SAME_LOSS)
-        violations = (*still, *violations, *alike, *find_outside_changes(evidence.taken))
+        violations = (*still, *violations, *find_outside_changes(evidence.taken))
     notes = (*([UNJUDGED] if is_trained else []), *([UNKNOWN] if evidence.step.index.is_own else []))
     return CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor, bound=bound)
+
+
+def _find_unloaded(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if the script loads a checkpoint, of which its model takes nothing."""
+    yield from evidence.taken[0].code.get("unloaded", ()) if evidence.taken else ()
+
+
+def _find_alike(evidence: Evidence, losses: Sequence[float]) -> Iterator[str]:
+    """Yield a line if a loss by a reference keeps its first value, although the weights change."""
+    preference, taken = evidence.step.objective.preference, evidence.taken
+    is_known = preference is not None and preference.has_reference
+    is_same = len(losses) >= LAST_STEPS and max(losses) - min(losses) < SAME_LOSS
+    if not is_same or not (is_known or abs(losses[0] - LOG_2) < SAME_LOSS):
+        return
+    pairs = ((taken[0].weights[name], value) for name, value in taken[-1].weights.items() if name in taken[0].weights)
+    lines = taken[0].code.get("ungraded", ())
+    if any(not torch.equal(*pair) for pair in pairs):
+        yield ALIKE.format(losses[0], f": {lines[0]} calls them without gradients" if lines else "")
 
 
 def _explain_slowness(evidence: Evidence, losses: list[float]) -> str:

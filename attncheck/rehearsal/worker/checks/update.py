@@ -129,7 +129,8 @@ def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
         f"the learning-rate scheduler steps {count} times for each optimiser step ({', '.join(lines)}"
         f"{', which a library repeats for each rank' * repeats}), so its schedule ends {count} times too early"
     )
-    batches, planned = len(evidence.epochs[0].batches) if evidence.epochs else 0, evidence.steps[-1].planned
+    own = int(*evidence.taken[0].code.get("batches", ("0",)))  # of rows that are not tokens
+    batches, planned = len(evidence.epochs[0].batches) if evidence.epochs else own, evidence.steps[-1].planned
     rounded = batches // evidence.batches, -(-batches // evidence.batches)
     epochs = [
         planned // steps
@@ -139,7 +140,7 @@ def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
     if planned and epochs and planned % batches and planned % ROUND:  # otherwise it may be made for batches
         length = f"{epochs[0]} epoch{'s' * (epochs[0] > 1)}"
         return [f"{text}: it is made for {planned} steps, those of the optimiser in {length}"], []
-    if repeats:
+    if repeats or (planned and batches and not planned % batches):
         return [], []
     return ([text], []) if len(lines) > 1 else ([], [f"{text}, unless it counts batches"])
 
@@ -232,10 +233,12 @@ def _find_leftovers(taken: Sequence[RankRecord]) -> Iterator[str]:
     held = {name for update in taken[0].updates for name in update["weights"]}  # a zero_grad reaches no others
     for number, record in enumerate(taken, 1):
         left = [parameter for parameter in record.leftover if not held or parameter in held]
+        lines = record.code.get("zeroed", ())
+        why = f"zero_grad in {lines[0]} runs between a step's batches, and" if lines else "zero_grad is missing, so"
         if left:
             yield (
-                f"{len(left)} gradients are not zero when step {number} differentiates its first loss: "
-                f"zero_grad is missing, so the previous step's gradients are added; {name(left)}"
+                f"{len(left)} gradients are not zero when step {number} differentiates its first loss: {why} "
+                f"the previous step's gradients are {'not zeroed after it' if lines else 'added'}; {name(left)}"
             )
             return
 
