@@ -25,7 +25,7 @@ MODULE = re.compile(r"\w+(?:\.\w+)*(?<!\.py)")
 COLUMN = re.compile(r"[a-z]\w*")
 ROW = re.compile(r"ex|example|row|sample|item|record|instance|entry|data")
 DATA_NAME = re.compile(r"\w[\w-]*")  # no path, and no repository of the Hub
-OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w|[\"']labels[\"']\]?\s*[:=]|\blabels\s*=\s*\[")
+OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w|[\"'](?:labels|completion)[\"']\]?\s*[:=]")
 TARGET_SETTINGS = ("assistant_only_loss", "completion_only_loss")
 MODEL_CLASS = re.compile(r"AutoModelFor(CausalLM|Vision2Seq|ImageTextToText)|\w+For(CausalLM|ConditionalGeneration)")
 LITERALS = ("true", "false", "none")
@@ -189,7 +189,7 @@ def list_model_classes(modules: Sequence[SourceModule]) -> list[str]:
 
 
 def chooses_targets(read: ReadLaunch) -> bool:
-    """Return whether the script of a launch has a collator, labels or a computed setting for only some tokens."""
+    """Return whether the script of a launch has a collator, labels, completions or a setting for only some tokens."""
     script = find_script(read.recognised.launch)
     text = script.read_text(errors="replace") if script is not None else ""
     values = ((get_setting(read.job, name) or "").lower() for name in TARGET_SETTINGS if name in text)

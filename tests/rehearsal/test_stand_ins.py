@@ -668,19 +668,25 @@ def find_shortest(completions: list[str], **columns: Any) -> list[float]:
     return [float(len(text) == min(map(len, completions))) for text in completions]
 
 
+def reward_each_prompt(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
+    rewards = {prompt: float(len(text)) for prompt, text in zip(prompts, completions)}  # the last one's
+    return [rewards[prompt] for prompt in prompts]
+
+
 def test_rewards_of_other_completions_are_noted(driver: Any) -> None:
     """A script's functions are called once, at first; a reward that depends on its group is no fault."""
     own = [count_words, match_answers, find_shortest, draw, count_sorted_words, match_by_place, len]
-    own += [match_other_rows, rank_in_its_group]
+    own += [match_other_rows, rank_in_its_group, reward_each_prompt]
     random.seed(3)
     drawn = random.random()
     random.seed(3)
     for _ in range(2):
         driver.COMPLETIONS.functions, own = own, []
-        driver.COMPLETIONS.reward([None] * 4, ["w6"] * 4, answer=[41, 42, 43, 44], log_metric=print)
+        driver.COMPLETIONS.reward(["w1", "w1", "w2", "w2"], ["w6"] * 4, answer=[41, 42, 43, 44], log_metric=print)
     names = [text.partition(",")[0] for text in script_code.CODE["misplaced"]]
     assert names == ["count_sorted_words", "match_by_place"]
     assert [text.partition(",")[0] for text in script_code.CODE["placed"]] == ["match_other_rows"]
+    assert [text.partition(",")[0] for text in script_code.CODE["merged"]] == ["reward_each_prompt"]
     assert random.random() == drawn  # what the functions draw changes nothing in the training
 
 

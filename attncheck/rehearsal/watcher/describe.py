@@ -24,8 +24,18 @@ def describe_model(model: Any) -> dict[str, Any]:
         "loss_function": _name_function(getattr(model, "loss_function", None)),
         "gradient_checkpointing": bool(getattr(model, "is_gradient_checkpointing", False)),
         "predicts_tokens": model.get_output_embeddings() is not None or hasattr(model, "lm_head"),
+        "is_untied": _is_untied(model),
         "only_on_gpu": find_gpu_patches(str(getattr(model.config, "model_type", ""))),
     }
+
+
+def _is_untied(model: Any) -> bool:
+    """Return whether plain embeddings and the head have two weights, although the configuration ties them."""
+    embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
+    config = getattr(model.config, "get_text_config", lambda: model.config)()
+    is_tied = getattr(model.config, "tie_word_embeddings", False) and getattr(config, "tie_word_embeddings", False)
+    held = [vars(module)["_parameters"].get("weight") for module in (embeddings, head) if module is not None]
+    return bool(is_tied and len(held) == 2 and None not in held and held[0] is not held[1])
 
 
 @functools.cache

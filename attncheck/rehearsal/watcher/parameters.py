@@ -53,6 +53,13 @@ def read_frequencies(model: Any) -> dict[str, Any]:
     return frequencies
 
 
+def find_prefix(model: Any) -> str:
+    """Return what the names of a model without a head lack of those of its class with one: "model.", "" if nothing."""
+    prefix = f"{model.base_model_prefix}."
+    is_bare = model.base_model is model and len(prefix) > 1 and model.get_output_embeddings() is None
+    return prefix if is_bare and not any(name.startswith(prefix) for name, _ in model.named_parameters()) else ""
+
+
 def list_tied(model: Any) -> dict[str, str]:
     """Return the names of parameters that are another name's too, each with the name by which they are recorded."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}

@@ -25,7 +25,7 @@ from .describe import describe_adapters, describe_model, describe_process
 from .fsdp import is_flat
 from .modules import ModuleWatch, list_gradient_hooks, list_patches
 from .optimizer import count_planned, describe_optimizer, list_stateful, read_held
-from .parameters import list_sizes, list_tied, read_frequencies, read_gradients, read_weights
+from .parameters import find_prefix, list_sizes, list_tied, read_frequencies, read_gradients, read_weights
 from .randomness import Randomness, make_listener
 from .script_code import CODE, find_script_frame, name_line, note_loss
 
@@ -434,6 +434,7 @@ class Recorder:
             "code": CODE,
             "tied": list_tied(self.trained),
             "frequencies": self.frequencies,
+            "prefix": find_prefix(self.trained),
             **describe_process(),
         }
         self.written = {**document, "number": len(self.steps) + 1}

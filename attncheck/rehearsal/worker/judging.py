@@ -257,7 +257,6 @@ def read_evidence(
     parameters = dict(model.model.named_parameters())
     if own_ranks[0].weights and parameters.keys().isdisjoint(adapters.merge_adapters(own_ranks[0].weights, ())):
         raise ValueError("the model is of a class of the job's own code, whose reference its process did not compute")
-    is_resized = all(len(own) != configuration.get("vocab_size") for own in own_ranks[0].weights.values() if own.dim())
     words = vocabulary.load_vocabulary(folder)
     index, pad_token = _read_rows(folder) if real_data else (_read_index(folder, words), words.padding)
     is_own = full_model or real_data  # of the tokenizer
@@ -315,7 +314,7 @@ def read_evidence(
         replaces_rewards=bool(message.get("replaces_rewards")),
         rates=tuple(message.get("rates", (0.0, 0.0))),
         is_guessed=is_guessed,
-        tokens=0 if is_own or not is_resized else vocabulary.count_tokens(folder / "model"),
+        tokens=vocabulary.count_tokens(folder / "model") if model.is_resized and not is_own else 0,
         deviations=(*model.frequencies, *answers.get(DEVIATIONS, ())),
     )
     return explanations.settle_targets(evidence)

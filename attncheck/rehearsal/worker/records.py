@@ -121,6 +121,8 @@ def read_ranks(folder: Path, step: int = 1) -> list[RankRecord]:
 def _read_rank(path: Path) -> RankRecord:
     # The file belongs to a process that we started; it has only tensors, numbers and texts.
     document = torch.load(path, map_location="cpu", weights_only=True)
+    if document.get("prefix"):
+        document = _add_prefix(document, document["prefix"])
     gradients = document["gradients"]
     large = {name for name, value in gradients.items() if not isinstance(value, Tensor)}  # present, but not kept
     return RankRecord(
@@ -148,6 +150,30 @@ def _read_rank(path: Path) -> RankRecord:
         document["frequencies"],
         document["tied"],
     )
+
+
+def _add_prefix(document: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Return a rank's record of a model without a head, with the names of its class with one."""
+
+    def add(names: Any) -> Any:
+        if isinstance(names, Mapping):
+            return {f"{prefix}{name}": value for name, value in names.items()}
+        return [f"{prefix}{name}" if name else name for name in names]
+
+    named = ("gradients", "weights", "backward", "leftover", "frequencies", "trainable", "frozen")
+    parts = ("weights", "gradients", "state", "after", "stateful")
+    updates = [own | {key: add(own[key]) for key in parts if key in own} for own in document["updates"]]
+    for own in updates:
+        own["groups"] = [group | {"parameters": add(group["parameters"])} for group in own["groups"]]
+    return document | {
+        **{key: add(document[key]) for key in named},
+        "tied": {f"{prefix}{name}": f"{prefix}{other}" for name, other in document["tied"].items()},
+        "updates": updates,
+        "clips": [clip | {"names": add(clip["names"])} for clip in document["clips"]],
+        "modules": [module | {"name": f"{prefix}{module['name']}"} for module in document["modules"]],
+        "adapters": [(f"{prefix}{layer}", *others) for layer, *others in document["adapters"]],
+        "gradient_hooks": {hook: add(names) for hook, names in document["gradient_hooks"].items()},
+    }
 
 
 def _iter_calls(document: Mapping[str, Any]) -> Iterator[ModelCall]:

@@ -16,6 +16,7 @@ from attncheck.rehearsal.worker.vocabulary import MADE, Vocabulary
 Document = Sequence[tuple[str, tuple[int, ...]]]  # turns: the speaker, and the words
 MAX_WORDS = 4096  # the most words of one document
 SEED_WORDS = 6  # words that are used to find a piece of a document
+CHANCE = 2  # words: a beginning is preferred to a piece that is longer by fewer
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,9 @@ class DocumentIndex:
         It is document -1, with the length 1, if no document has such words.
         """
         places = self._places.get(tuple(words[:SEED_WORDS]), [])
-        lengths = [(self._match(words, number, offset), offset == 0, number, offset) for number, offset in places]
-        if lengths:
-            length, _, number, offset = max(lengths)
+        lengths = [(self._match(words, number, offset), number, offset) for number, offset in places]
+        if lengths:  # a word or two may match the middle of another document by chance
+            length, number, offset = max(lengths, key=lambda own: (own[0] + CHANCE * (own[2] == 0), *own))
             return number, offset, length
         return self._find_short_piece(words)
 

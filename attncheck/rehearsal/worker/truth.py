@@ -119,6 +119,7 @@ class TruthModel:
         self.pictures = read_pictures(folder.parent, self.model)
         self._hidden: Tensor | None = None
         self._truths: dict[tuple[int, ...], DocumentTruth] = {}
+        self.is_resized = False  # whether a launch has other numbers of rows in embeddings
 
     def describe(self, tokens: Sequence[int]) -> DocumentTruth:
         """Return the reference of one piece of a document."""
@@ -366,6 +367,7 @@ class TruthModel:
             is_alike = own is not None and id(parameter) in resizable and own.shape[1:] == parameter.shape[1:]
             if own is not None and is_alike and len(own) and len(parameter) % len(own):
                 decoder_config(self.model.config).vocab_size = len(own)
+                self.is_resized = True
                 parameter.data = torch.cat((parameter.data[: len(own)], own[len(parameter) :].to(parameter)))
             if own is None or own.shape != parameter.shape:
                 continue

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -69,7 +70,19 @@ def run(evidence: Evidence) -> CheckResult:
         still = (f"the learning rate is 0 in all {len(losses)} steps",) if is_still else ()
         violations = (*still, *violations, *find_outside_changes(evidence.taken))
     notes = (*([UNJUDGED] if is_trained else []), *([UNKNOWN] if evidence.step.index.is_own else []))
-    return CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor, bound=bound)
+    warnings = tuple(_find_negative(evidence, losses)) if not is_of_pairs else ()
+    checked = CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor, bound=bound)
+    return replace(checked, warnings=warnings)
+
+
+def _find_negative(evidence: Evidence, losses: Sequence[float]) -> Iterator[str]:
+    """Yield a line if a loss with another model's part is negative, which only its author may explain."""
+    others = evidence.taken[-1].code.get("others", ()) if evidence.taken else ()
+    if others and max(losses, default=0.0) < 0.0:
+        yield (
+            f"the loss is negative in all {len(losses)} steps, {losses[0]:.3g} at first: neither a cross entropy nor a "
+            f"divergence from another model, here {others[0]}, is negative; kl_div takes log-probabilities first"
+        )
 
 
 def _find_unloaded(evidence: Evidence) -> Iterator[str]:

@@ -4,6 +4,8 @@ import math
 from dataclasses import replace
 from statistics import fmean
 
+import torch
+
 from attncheck.core.rehearsal import NORMALISATION_TEXTS, Normalisation
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.rehearsal.worker.changes import compare
@@ -129,8 +131,8 @@ def _find_trained_padding(evidence: Evidence) -> str:
     for call in evidence.step.calls:
         mask = call.tensors.get("attention_mask")
         if call.pull is not None and mask is not None and mask.shape == call.pull.shape[:2] == call.input_ids.shape:
-            pull, is_inside = call.pull.norm(dim=-1), (mask[:, :-1] == 0) & (mask[:, 1:] == 0)
-            padded += pull[:, :-1][is_inside].tolist()
+            pull, following = call.pull.norm(dim=-1), torch.nn.functional.pad(mask[:, 1:], (0, 1))
+            padded += pull[(mask == 0) & (following == 0)].tolist()
             others += pull[mask != 0].tolist()
     trained, counted = list(filter(None, padded)), list(filter(None, others))
     ratio = fmean(trained) / fmean(counted) if trained and counted else 0.0

@@ -56,7 +56,12 @@ def run(evidence: Evidence) -> CheckResult:
     violations += _find_unchanged(taken) if not violations else ()
     frozen, warnings, notes = _judge_frozen(evidence)
     warnings += [*deliberate, *unclear_schedule, *find_outside_changes(taken), *_find_wrong_logs(evidence)]
-    warnings += [*_tell_zero_rate(taken), *_tell_other_rate(evidence), *_find_rounded_away(evidence)]
+    warnings += [
+        *_find_untrained_tokens(evidence),
+        *_tell_zero_rate(taken),
+        *_tell_other_rate(evidence),
+        *_find_rounded_away(evidence),
+    ]
     warnings += [
         f"dropout is applied in evaluation mode ({', '.join(evidence.drawn)}): the model's answers change from call to "
         "call"
@@ -480,6 +485,28 @@ def _judge_frozen(evidence: Evidence) -> tuple[list[str], list[str], list[str]]:
     if len(record.frozen) > MOST * total and evidence.step.objective.is_documented:
         return [f"{text}; the launch does not freeze the others"], [], []
     return [], [text] if len(record.frozen) > total / 2 else [], [text]
+
+
+def _find_untied(taken: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield a line if a step's model has two weights that its configuration ties; ranks may share parts of weights."""
+    if any(call.description.get("is_untied") for record in taken for call in record.calls if record.world_size == 1):
+        yield (
+            "the configuration ties the head to the embeddings (tie_word_embeddings), but they are two parameters: "
+            "code such as set_input_embeddings replaced one, so each learns alone"
+        )
+
+
+def _find_untrained_tokens(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if the batches have tokens that the launch adds, and nothing trains their embeddings."""
+    first, record = evidence.tokens, evidence.step.ranks[0]
+    used = {token for call in evidence.step.calls for token in call.input_ids.flatten().tolist() if token >= first}
+    held = [key for key, own in record.weights.items() if own.dim() == 2 and len(own) > max(used, default=0) >= first]
+    places = tuple(key.removesuffix("weight").replace("base_layer.", "") for key in held)
+    if first and used and held and not any(key.startswith(places) for key in record.trainable):
+        yield (
+            f"the {len(used)} tokens that the launch adds keep their initial rows of {name(held)}, because nothing "
+            "trains these (PEFT does with trainable_token_indices or modules_to_save)"
+        )
 
 
 def _find_wrong_logs(evidence: Evidence) -> Iterator[str]:

@@ -1,0 +1,151 @@
+"""What a user's own code does to rows, tokens, schedules and losses: each fault with its legal neighbour."""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from attncheck.rehearsal.columns import OWN_COLLATOR, _iter_columns
+from attncheck.rehearsal.watcher.describe import _is_untied
+from attncheck.rehearsal.watcher.stand_ins import _choose_folder
+from attncheck.rehearsal.worker.checks.learning import _find_alike, _find_negative
+from attncheck.rehearsal.worker.checks.update import _find_schedule, _find_untrained_tokens
+from attncheck.rehearsal.worker.materials import make_documents
+from attncheck.rehearsal.worker.segments import DocumentIndex, read_documents
+
+INDEX = DocumentIndex(read_documents(make_documents(200, 3)))
+
+
+def test_words_that_a_script_repeats_are_one_documents() -> None:
+    """A question may be repeated in its answer; a document that was whole begins again as another piece."""
+    words = INDEX.words[5]
+    half = len(words) // 2
+
+    def find(row: list[int]) -> list[tuple[int, int]]:
+        return [(own.document, own.words) for own in INDEX.find_segments(row, (), None)]
+
+    assert find([1, *words[:half], 1, *words, 2]) == [(5, half + len(words))]
+    assert find([1, *words, 2, 1, *words, 2]) == [(5, len(words))] * 2
+
+
+def test_fields_are_read_in_a_loop_over_their_names() -> None:
+    text = (
+        'for row in rows:\n    texts = [row["prompt"] + row[key] for key in ("chosen", "rejected")]\n    row[other]\n'
+    )
+    assert list(_iter_columns(ast.parse(text))) == ["prompt", "chosen", "rejected"]
+
+
+@pytest.mark.parametrize(
+    ("text", "chooses"),
+    [
+        ('return {"input_ids": ids, "labels": labels}', True),
+        ('row["labels"] = labels', True),
+        ('{"prompt": a, "completion": b}', True),
+        ('print(row["labels"])', False),
+    ],
+)
+def test_a_script_that_writes_labels_chooses_its_targets(text: str, chooses: bool) -> None:
+    assert bool(OWN_COLLATOR.search(text)) == chooses
+
+
+def test_a_folder_of_a_model_is_replaced_unless_the_launch_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = tmp_path / "stage" / "data" / "train.jsonl"
+    rows.parent.mkdir(parents=True)
+    rows.touch()
+    monkeypatch.setenv("ATTNCHECK_ROWS", str(rows))
+    monkeypatch.setenv("ATTNCHECK_MODEL", "small")
+
+    def make(name: str, file: str, seconds: float, *others: str) -> str:
+        (tmp_path / name).mkdir()
+        for own in (file, *others):
+            (tmp_path / name / own).touch()
+            os.utime(tmp_path / name / own, (seconds, seconds))
+        return str(tmp_path / name)
+
+    before = rows.stat().st_mtime - 60
+    assert _choose_folder(make("model", "config.json", before)) == "small"
+    for kept in (
+        make("written", "config.json", before + 120),
+        make("adapter", "adapter_config.json", before),
+        make("code", "config.json", before, "modeling_own.py"),
+        make("stage/model", "config.json", before),
+    ):
+        assert _choose_folder(kept) == kept
+
+
+def make_evidence(**fields: Any) -> Any:
+    return SimpleNamespace(step=SimpleNamespace(objective=SimpleNamespace(preference=None)), **fields)
+
+
+@pytest.mark.parametrize(
+    ("loss", "moved", "is_told"), [(math.log(2), 1.0, True), (math.log(2), 0.0, False), (1.0, 1.0, False)]
+)
+def test_a_preference_that_stays_even_has_a_reference_that_trains(loss: float, moved: float, is_told: bool) -> None:
+    weights = [{"head": torch.full((2,), number * moved)} for number in range(2)]
+    taken = [SimpleNamespace(weights=own, code={"ungraded": ["train.py:7"]}) for own in weights]
+    texts = list(_find_alike(make_evidence(taken=taken), [loss] * 8))
+    assert bool(texts) == is_told and all("train.py:7 calls them without gradients" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("losses", "others", "is_told"),
+    [([-7.0, -8.0], ["Teacher"], True), ([-7.0, -8.0], [], False), ([-1.0, 2.0], ["Teacher"], False)],
+)
+def test_a_divergence_is_never_negative(losses: list[float], others: list[str], is_told: bool) -> None:
+    evidence = make_evidence(taken=[SimpleNamespace(code={"others": others})])
+    assert bool(list(_find_negative(evidence, losses))) == is_told
+
+
+@pytest.mark.parametrize(
+    ("trainable", "is_told"),
+    [
+        (["layers.0.q_proj.lora_A.default.weight"], True),
+        (["embed_tokens.token_adapter.trainable_tokens_delta"], False),
+        (["embed_tokens.weight"], False),
+    ],
+)
+def test_tokens_that_a_launch_adds_are_trained(trainable: list[str], is_told: bool) -> None:
+    record = SimpleNamespace(weights={"embed_tokens.weight": torch.zeros(12, 2)}, trainable=trainable)
+    call = SimpleNamespace(input_ids=torch.tensor([[1, 10, 11]]))
+    evidence: Any = SimpleNamespace(tokens=10, step=SimpleNamespace(ranks=[record], calls=[call]))
+    assert bool(list(_find_untrained_tokens(evidence))) == is_told
+    evidence.tokens = 0  # the launch adds none
+    assert not list(_find_untrained_tokens(evidence))
+
+
+@pytest.mark.parametrize(("planned", "faults", "warnings"), [(112, 1, 0), (450, 0, 0), (77, 0, 1)])
+def test_a_schedule_is_made_for_batches_or_for_steps(planned: int, faults: int, warnings: int) -> None:
+    step = SimpleNamespace(schedule=("train.py:9",) * 4, planned=planned)
+    record = SimpleNamespace(code={"batches": ["450"]})
+    evidence: Any = SimpleNamespace(steps=[step] * 3, taken=[record] * 3, epochs=(), batches=4)
+    assert tuple(map(len, _find_schedule(evidence))) == (faults, warnings)
+
+
+def test_a_tie_that_code_breaks_is_seen() -> None:
+    model: Any = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=32,
+            hidden_size=8,
+            intermediate_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            tie_word_embeddings=True,
+        )
+    )
+    assert not _is_untied(model)
+    model.resize_token_embeddings(40)
+    assert not _is_untied(model)
+    model.set_input_embeddings(torch.nn.Embedding(48, 8))
+    assert _is_untied(model)
+    model.config.tie_word_embeddings = False
+    assert not _is_untied(model)
