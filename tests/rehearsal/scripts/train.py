@@ -363,6 +363,8 @@ def spoil_modules(model) -> None:
         model.lm_head.__class__ = DropoutHead
     if FAULT == "embeddings_tied":
         model.lm_head.weight = model.model.embed_tokens.weight
+    if FAULT == "tie_broken":
+        model.config.tie_word_embeddings = True
     if FAULT == "mlp_detached":
         layer.mlp = Detached(layer.mlp)
     if FAULT == "activation_replaced":

@@ -57,6 +57,7 @@ def run(evidence: Evidence) -> CheckResult:
     frozen, warnings, notes = _judge_frozen(evidence)
     warnings += [*deliberate, *unclear_schedule, *find_outside_changes(taken), *_find_wrong_logs(evidence)]
     warnings += [
+        *_find_untied(taken),
         *_find_untrained_tokens(evidence),
         *_tell_zero_rate(taken),
         *_tell_other_rate(evidence),
