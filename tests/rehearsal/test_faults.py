@@ -378,6 +378,7 @@ def test_what_is_legal_is_no_error(
             "update",
             r"21 parameters are changed by other code between the optimiser's step 1 and the next batch",
         ),
+        ("mask_of_two", "", "batch", r"begin within the user's words, after the first 1"),
         ("tie_broken", "", "update", r"ties the head to the embeddings .* two parameters"),
         ("second_pass_kept", "", "update", r"21 parameters are changed by other code during step 1: model"),
         ("weights_shrunk", "", "update", r"between the optimiser's step 1 and the next batch, multiplied by 0.9: "),

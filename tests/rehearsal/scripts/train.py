@@ -69,6 +69,8 @@ def read_documents(path: str, tokenizer, answers_only: bool) -> list[tuple[list[
         labels = [*(prompt if learns_prompt else [IGNORED] * len(prompt)), *tokens[len(prompt) :]]
         if FAULT == "answers_labelled_late":
             labels[len(prompt)] = IGNORED
+        if FAULT == "mask_of_two":
+            labels[:2] = [IGNORED] * 2
         if FAULT == "end_unlabelled":
             labels[-1] = IGNORED
         if FAULT == "answers_unlabelled":

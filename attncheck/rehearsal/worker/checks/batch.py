@@ -87,6 +87,7 @@ def run(evidence: Evidence) -> CheckResult:
         if evidence.step.objective.targets == "labelled":
             violations += [*_find_unlabelled_answers(evidence), *_find_unlabelled_ends(evidence)]
             violations += _find_late_answers(evidence)
+            warnings += _find_short_masks(evidence)
     return CheckResult(
         "batch",
         violations=tuple(violations),
@@ -388,10 +389,7 @@ def _find_unlabelled_answers(evidence: Evidence) -> Iterator[str]:
 def _find_late_answers(evidence: Evidence) -> Iterator[str]:
     """Yield a line if the mask of prompts is equally many words too long in every document."""
     late: list[int] = []
-    for piece in evidence.judged_pieces:
-        roles = evidence.step.list_roles(piece.segment, piece.tokens)[1:]
-        words = map(evidence.step.index.vocabulary.is_word, piece.tokens[1:])
-        seen = [(role, bool(scored)) for role, is_word, scored in zip(roles, words, piece.is_target) if is_word]
+    for seen in _list_learned(evidence):
         answers = [place for place, (role, _) in enumerate(seen) if role == "assistant"]
         if answers and answers[0] and not any(scored for _, scored in seen[: answers[0]]):
             late.append(next((n for n, place in enumerate(answers) if seen[place][1]), len(answers)))
@@ -399,6 +397,27 @@ def _find_late_answers(evidence: Evidence) -> Iterator[str]:
         yield (
             f"no label is on the first {late[0]} words of each of {len(late)} answers, but the next words have one: "
             "the mask of the prompt is too long"
+        )
+
+
+def _list_learned(evidence: Evidence) -> Iterator[list[tuple[str, bool]]]:
+    """Yield, for each piece, the speaker of each word after its first token, and whether it is a target."""
+    for piece in evidence.judged_pieces:
+        roles = evidence.step.list_roles(piece.segment, piece.tokens)[1:]
+        words = map(evidence.step.index.vocabulary.is_word, piece.tokens[1:])
+        yield [(role, bool(scored)) for role, is_word, scored in zip(roles, words, piece.is_target) if is_word]
+
+
+def _find_short_masks(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if the mask of each prompt ends after the same few of its words, and its rest is learned."""
+    masked = [next((n for n, (_, is_learned) in enumerate(seen) if is_learned), 0) for seen in _list_learned(evidence)]
+    rests = [seen[count:] for seen, count in zip(_list_learned(evidence), masked)]
+    is_short = all(rest and rest[0][0] == "user" and all(is_learned for _, is_learned in rest) for rest in rests)
+    lengths = {sum(role == "user" for role, _ in rest) for rest in rests}
+    if len(masked) >= MIN_LATE and min(masked) == max(masked) > 0 and is_short and len(lengths) > 1:
+        yield (
+            f"the labels of all {len(masked)} documents begin within the user's words, after the first {masked[0]}: if "
+            "the prompt is masked, its length is wrong, such as that of a tokenizer's dictionary"
         )
 
 
