@@ -680,6 +680,8 @@ def main() -> None:
                 loss = loss * total
             if FAULT == "small_addition":
                 loss = loss + 1e-4 * (logits.float().logsumexp(-1) ** 2).mean() / len(batches)
+            if FAULT == "teacher_and_half":
+                loss = loss / 2 + distil(logits, batch, options) / 2 / len(batches)
             if FAULT == "teacher":
                 loss = loss + distil(logits, batch, options) / len(batches)
             scaler.scale(loss).backward()

@@ -500,7 +500,10 @@ def _ends_in_target(piece: Piece, evidence: Evidence) -> bool:
 
 
 def _find_crossing_labels(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if labels cross from one document of a row to the next, not from padding to the first."""
     crossing = [piece for piece in evidence.step.pieces if piece.first_is_target and piece.segment.offset == 0]
+    before = {(id(piece.call), piece.row): piece.segment.start for piece in reversed(evidence.step.pieces)}
+    crossing = [piece for piece in crossing if piece.segment.start > before[id(piece.call), piece.row]]
     if crossing:
         yield (
             f"the first token of {len(crossing)} documents has a label, so the previous document's last token is "
