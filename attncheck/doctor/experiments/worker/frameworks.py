@@ -40,7 +40,7 @@ def import_frameworks() -> None:
         with contextlib.suppress(Exception):  # not installed, or broken: making its trainer says so
             importlib.import_module(module)
     with contextlib.suppress(ImportError):  # nothing is taken from datasets' cache: no function needs to be hashed
-        fingerprint = importlib.import_module("datasets.fingerprint")
+        fingerprint: Any = importlib.import_module("datasets.fingerprint")
         fingerprint.update_fingerprint = lambda *_: fingerprint.generate_random_fingerprint()
 
 

@@ -77,7 +77,7 @@ class HydraInputs:
     is_unread: bool = False  # the configuration that it names is no release's, and was not found
     program: Word | None = None  # the module or script as written
     tree_defaults: Mapping[str, str | None] = field(default_factory=dict)  # of the configuration next to the launch
-    calls: frozenset[str] | None = None  # names in `CALLED` that a program of its own has; None for verl's own program
+    calls: frozenset[str] | None = None  # names in `CALLED` of the program; None if it is that of verl
 
     @property
     def module_location(self) -> SourceLocation | None:

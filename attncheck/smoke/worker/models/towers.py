@@ -84,7 +84,7 @@ def load_type(name: str) -> Architecture:
     pairs = getattr(text, "head_dim", text.hidden_size // text.num_attention_heads) // 2
     space = pairs * 3 // 8  # Qwen2-VL's parts: 16 pairs for time, 24 each for height and width
     rope = {"rope_scaling": {"rope_type": "default", "mrope_section": [pairs - 2 * space, space, space]}}
-    # before transformers 4.52 the text has no configuration of its own
+    # before transformers 4.52 there is one configuration
     return Architecture(name, {"model_type": name, **(rope if text is config else {"text_config": rope})})
 
 
