@@ -31,10 +31,11 @@ LONG_OPTIONS = (
 OWN_CONFIG = re.compile(r"(?:^|/)verl/(?:\w+/)*config/")  # the package's own, which commands override
 OPTIMISES_POLICY = re.compile(r"po(?![a-z])|async")  # main_ppo, a fork's main_grpo; not main_generation
 TRAINER_MODULE = "verl.trainer.ppo.ray_trainer."
-NAMES_VERL = re.compile(rb"\b(?:from|import)[ \t]+verl\b|[\"'\s]verl[./]\w")  # "-m verl.trainer.main_ppo" too
 OWN_PROGRAMS = ("verl.trainer.main_ppo", NEW_SFT, OLD_SFT)
-# What checks a configuration: `validate_config` since 0.6.0, before that RayPPOTrainer's constructor.
-CALLED = {
+# What a program names: verl itself ("-m verl.trainer.main_ppo" too), and what checks a configuration, `validate_config`
+# since 0.6.0, before that RayPPOTrainer's constructor.
+NAMED = {
+    "verl": re.compile(rb"\b(?:from|import)[ \t]+verl\b|[\"'\s]verl[./]\w"),
     "validate_config": re.compile(rb"(?<![\w.])validate_config\("),
     "RayPPOTrainer": re.compile(rb"\bRayPPOTrainer\b"),
     "use_critic=False": re.compile(rb"\buse_critic=False\b"),
@@ -77,7 +78,7 @@ class HydraInputs:
     is_unread: bool = False  # the configuration that it names is no release's, and was not found
     program: Word | None = None  # the module or script as written
     tree_defaults: Mapping[str, str | None] = field(default_factory=dict)  # of the configuration next to the launch
-    calls: frozenset[str] | None = None  # names in `CALLED` of the program; None if it is that of verl
+    calls: frozenset[str] | None = None  # names in `NAMED` of the program; None if it is that of verl
 
     @property
     def module_location(self) -> SourceLocation | None:
@@ -120,7 +121,7 @@ def parse_hydra_inputs(launch: Launch) -> HydraInputs:
         entries=launch.entries,
         program=program,
         tree_defaults={name: option.default for name, option in options.items()},
-        calls=None if not launch.words or read_module(launch) in OWN_PROGRAMS else _list_called(launch),
+        calls=None if not launch.words or read_module(launch) in OWN_PROGRAMS else _list_named(launch) or frozenset(),
     )
 
 
@@ -175,38 +176,32 @@ def find_trainer(launch: Launch) -> str:
         return ""  # it evaluates with the trainer's own helpers
     keys = [setting.name for setting in inputs.entries] + [override.key for override in inputs.overrides]
     if any(key.startswith(PPO_KEY_PREFIXES) for key in keys):
-        return "" if not names and _runs_other_package(launch) else _find_algorithm(inputs)
+        named = _list_named(launch)
+        return _find_algorithm(inputs) if names or named is None or "verl" in named else ""
     is_sft_file = not launch.words and sum(key in SFT_KEYS for key in keys) >= 2
     return "sft" if is_sft_file else ""
 
 
-def _runs_other_package(launch: Launch) -> bool:
-    """Return whether a program was read that has verl's keys without verl: neither it nor what it imports names it."""
+def _list_named(launch: Launch) -> frozenset[str] | None:
+    """Return the names in `NAMED` that the program of a launch has; None if it was not read."""
     place = find_own_program(launch)
-    return place is not None and not _may_name_verl(place[0], place[1].folders, place[1].base)
-
-
-def _list_called(launch: Launch) -> frozenset[str]:
-    """Return the names in `CALLED` that a program or the modules of its folder have; none if it was not read."""
-    place = find_own_program(launch)
-    return _search_called(place[0], place[1].folders, place[1].base) if place is not None else frozenset()
+    return _search_program(place[0], place[1].folders, place[1].base) if place is not None else None
 
 
 @lru_cache(maxsize=256)
-def _search_called(entry: Entry, folders: tuple[Path, ...], base: Path) -> frozenset[str]:
+def _search_program(entry: Entry, folders: tuple[Path, ...], base: Path) -> frozenset[str] | None:
+    """Return the names in `NAMED` of a program: verl of what it imports too, others of the modules of its folder."""
     tree = open_tree(folders, base)
     main = find_entry(entry, tree)
-    modules = [] if main is None else [main, *tree.list_imported(main, MAX_MODULES)]
-    own = [module for module in modules if main is not None and main.path.parent in module.path.parents]
-    return frozenset(name for name, pattern in CALLED.items() if any(pattern.search(item.content) for item in own))
-
-
-@lru_cache(maxsize=256)
-def _may_name_verl(entry: Entry, folders: tuple[Path, ...], base: Path) -> bool:
-    tree = open_tree(folders, base)
-    main = find_entry(entry, tree)
-    modules = [] if main is None else [main, *tree.list_imported(main, MAX_MODULES)]
-    return not modules or any(NAMES_VERL.search(module.content) for module in modules)
+    if main is None:
+        return None
+    modules = [main, *tree.list_imported(main, MAX_MODULES)]
+    return frozenset(
+        name
+        for name, pattern in NAMED.items()
+        for module in modules
+        if (name == "verl" or main.path.parent in module.path.parents) and pattern.search(module.content)
+    )
 
 
 def _is_foreign_option(word: Word) -> bool:
