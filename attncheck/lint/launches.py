@@ -59,6 +59,7 @@ STARTS = re.compile(r"\bsubprocess\b|\bos\.(system|exec|popen)|\bexecute_train")
 UNKNOWN_START = re.compile(r"^\$.*[)}\w]/(?=[\w.-]+/[\w.-]+$)")  # "scripts/boot.py" of "$(cd … && pwd)/scripts/boot.py"
 RUNS_ARGUMENT = re.compile(r"\bsys\.argv\b(?s:.*)\brunpy\.run_path\(")
 EXPANSION = re.compile(r"\$[A-Za-z_{(@*0-9]|`")
+SHELL_BUILTINS = frozenset({"source", ".", "cd", "export", "set", "eval"})
 MAX_CALLED_SCRIPTS = 20  # run by one source, directly or indirectly
 MAX_CALL_DEPTH = 4
 MAX_EMBEDDED_SCRIPTS = 200  # in one job file
@@ -168,8 +169,11 @@ class _LaunchFinder:
         separator = next((index for index, word in enumerate(launch.words) if word.text == "--"), len(launch.words))
         if separator + 1 < len(launch.words):
             prefix_length = launch.whole.index(launch.words[separator]) + 1
-            wrapped = _make_launch(launch.source, command, files, launch.folder, prefix_length)
-            if wrapped is not None:
+            joins = (i for i, word in enumerate(launch.whole) if word.text in ("&&", ";") and i > prefix_length)
+            for length in (prefix_length, *(place + 1 for place in joins)):  # -- source setup.sh \&\& python train.py
+                wrapped = _make_launch(launch.source, command, files, launch.folder, length)
+                if wrapped is None or wrapped.words[0].text in SHELL_BUILTINS:
+                    continue
                 wrapped = replace(
                     wrapped,
                     directories=launch.directories,

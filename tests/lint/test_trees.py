@@ -770,9 +770,11 @@ own.ArgumentParserPlus((own.Arguments,)).parse()
         ("accelerate launch", OWN_LOOP + "accelerator.backward(loss)\n", False),
         ("python mason.py --gpus 1 -- accelerate launch", OWN_LOOP + "accelerator.backward(loss)\n", False),
         ("python mason.py --gpus 1 -- accelerate launch", OWN_LOOP + "own.train()\n", False),
+        ("python mason.py -- source a.sh \\&\\& python", OWN_LOOP + "accelerator.backward(loss)\n", False),
+        ("python mason.py -- source a.sh \\&\\& python", "import trl\ntrl.DPOTrainer().train()\n", True),
         ("python mason.py --gpus 1 -- accelerate launch", OWN_LOOP + "import trl\ntrl.DPOTrainer().train()\n", True),
     ],
-    ids=["its loop", "its loop behind a wrapper", "another library's trainer", "TRL"],
+    ids=["its loop", "its loop behind a wrapper", "another trainer", "its loop behind &&", "TRL behind &&", "TRL"],
 )
 def test_the_program_behind_a_wrapper_decides_what_trains(
     tmp_path: Path, wrapper: str, program: str, claimed: bool
