@@ -59,6 +59,7 @@ REPLACED: Mapping[str, str] = {
     "nearby": "{} was not found where the script looks for it: the one in the launch's folder is read",
     "template": "the installed release has no template {}: its default replaces it",
     "chosen": "the model's folder may name another template than {}, the first that fits the small model",
+    "key": "the script requires {}, which is not set: it gets a placeholder",
     "network": "{} is left out, because a rehearsal has no network",
     "tower": "{} is not available locally: using a small {}",
     "sizes": "{} is the script's own class: its sizes are cut: {}",

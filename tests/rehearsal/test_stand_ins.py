@@ -130,6 +130,9 @@ else:
     raise SystemExit("guarded")
 import glob
 import os.path
+assert os.environ["OWN_TOKEN"] == "attncheck" and os.environ.get("OTHER_TOKEN") is None
+with contextlib.suppress(KeyError):
+    raise SystemExit(os.environ["OWN_FOLDER"])
 assert os.listdir("/root/gone/tasks/") == ["train.jsonl"] and "data" in os.listdir()
 (found,) = glob.glob("/root/gone/*.json")
 assert len(json.load(open(found))) == len(open(*glob.glob("gone/**/*.jsonl", recursive=True)).readlines()) == 900
@@ -193,6 +196,7 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     names = ("*.json", "*.jsonl", "data", "gone", "gone.jsonl", "rows.tsv", "table.csv", "tasks", "train_prompts.json")
     lines = [f"{name} was not found: the script reads the rehearsal's rows instead" for name in names]
     lines.insert(0, "info.json was not found where the script looks for it: the one in the launch's folder is read")
+    lines.insert(0, "the script requires OWN_TOKEN, which is not set: it gets a placeholder")
     assert list_replaced(str(tmp_path)) == lines
     assert set(whole[1]["data_files"]) == {"train", "validation", "test", "train_sft", "validation_pref", "eval"}
     assert own[1] == {"data_files": str(rows)}

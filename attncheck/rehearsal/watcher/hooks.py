@@ -41,6 +41,7 @@ from .fsdp import watch_fsdp
 from .recorder import Recorder
 from .script_code import note_loss_settings, note_trainer
 from .stand_ins import (
+    answer_keys,
     answer_removed,
     choose_model_type,
     choose_template,
@@ -143,6 +144,7 @@ def install(folder: str) -> None:
         open_rows()
         find_required_files()
         list_rows()
+        answer_keys()
     if os.environ.get("ATTNCHECK_LINES"):
         read_lines_as_array()
     if {"ATTNCHECK_SETTINGS", "ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():
