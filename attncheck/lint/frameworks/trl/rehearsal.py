@@ -78,7 +78,7 @@ OTHER_MODELS = (
 )
 # Settings of the judge and of generated answers, whose default length leaves room for a prompt.
 NO_GENERATION = ("judge", "reward_funcs", "use_vllm", "max_completion_length", "max_new_tokens")
-READS_REQUIRED = "0.18"
+TAKES_FILE = "0.18"  # as its command
 PICTURES = "0.22"  # trainer/sft_trainer.py has a collator for images since
 CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
@@ -136,8 +136,9 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         sets.pop("max_length", None)
     elif get_setting(job, "max_seq_length") is not None:
         sets["max_seq_length"] = sets.pop("max_length")
-    # 0.15.2 and 0.17.0 scripts/utils.py: a file's value does not count for the command's own required options
-    required = [f"--dataset_name={sets.get('dataset_name')}"] * (not is_at_least(job.version, READS_REQUIRED))
+    # 0.15.2 and 0.17.0 cli.py: `parse_args` refuses --config, and the script that it would start takes it
+    is_script = job.trainer in SCRIPTS and not is_at_least(job.version, TAKES_FILE)
+    start = ("python", "-m", f"trl.scripts.{job.trainer}") if is_script else ("trl", job.trainer)
     if is_own_script and launch.program is not None and launch.program.is_complete:
         sets = keep_taken(launch, sets)
     return JobCut(
@@ -146,7 +147,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         objective,
         environ=stand_in(materials) if is_own_script else {},
         options=point_to_materials(launch, materials) if launch.starts_written_script else {},
-        command=("trl", job.trainer, "--config", "{file}", *required),
+        command=(*start, "--config", "{file}"),
         program=own_program,
         foreign=foreign,
         driver="trl" if is_policy or form == "prompts" else "",
