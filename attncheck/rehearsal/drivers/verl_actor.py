@@ -139,7 +139,8 @@ def choose_class(config: Any) -> Any:
 
 def read_attention() -> str:
     """Return the attention that the worker's code fixes."""
-    fixed = FIXED_ATTENTION.search((PACKAGE / "workers" / "fsdp_workers.py").read_text(encoding="utf-8"))
+    workers = (PACKAGE / "workers").glob("fsdp_workers.py")
+    fixed = FIXED_ATTENTION.search("".join(own.read_text(encoding="utf-8") for own in workers))
     return fixed[1] if fixed is not None else ATTENTION
 
 
