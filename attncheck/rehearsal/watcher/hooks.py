@@ -173,9 +173,8 @@ def install(folder: str) -> None:
             callbacks[f"trl.trainer.{name}_trainer"] = functools.partial(_drive_trl, "take_over")
         for name in ("swift.rlhf_trainers", "swift.trainers.rlhf_trainer"):  # since 4.0, before
             callbacks[f"{name}.grpo_trainer"] = functools.partial(_drive_trl, "reward_ms_swift")
-    if os.environ.get("ATTNCHECK_DOCUMENTS"):
-        for name, packages in GENERATION.items():
-            callbacks[name] = functools.partial(stand_in_for, packages)
+    for framework, packages in GENERATION.items():
+        callbacks[framework] = functools.partial(stand_in_for, packages)
     for name in callbacks.keys() & sys.modules.keys():  # imported before us, by a .pth file
         callbacks.pop(name)(sys.modules[name])
     sys.meta_path.insert(0, _AfterImport(callbacks))
