@@ -134,7 +134,9 @@ def test_overrides_for_a_script_are_read_with_its_launch() -> None:
     assert names >= {"actor_rollout_ref.rollout.n", "data.train_batch_size"}
 
 
-@pytest.mark.parametrize(("before", "is_said"), [("bash /nowhere/ppo.sh", False), ("python -m verl.trainer.main_ppo", True)])
+@pytest.mark.parametrize(
+    ("before", "is_said"), [("bash /nowhere/ppo.sh", False), ("python -m verl.trainer.main_ppo", True)]
+)
 def test_a_script_that_was_not_read_may_set_what_is_absent(before: str, is_said: bool) -> None:
     findings, _ = lint(f"{before} {OVERRIDES}", "0.5.0")
     assert any("unset" in finding.message for finding in findings) is is_said

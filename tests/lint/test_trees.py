@@ -1113,7 +1113,7 @@ SWIFT = {
 }
 
 
-@pytest.mark.parametrize(("option", "count"), [("--config x.yaml", 0), ("--confg x.yaml", 1)])
+@pytest.mark.parametrize(("option", "count"), [("--config x.yaml", 0), ("--configs x.yaml", 1)])
 def test_the_file_that_the_command_of_ms_swift_reads_is_no_option_of_its_class(
     tmp_path: Path, option: str, count: int
 ) -> None:

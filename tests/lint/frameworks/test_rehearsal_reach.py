@@ -875,7 +875,9 @@ def test_the_source_above_the_launch_decides_the_release(
     own = {"main.py": "fsdp_sft_trainer.py", "config/sft_trainer.yaml": "config/sft_trainer.yaml"}
     (tmp_path / "fork" / "recipe" / "mine" / "config").mkdir(parents=True)
     for name, other in own.items():
-        (tmp_path / "fork" / "recipe" / "mine" / name).write_text("import verl\n" * (name == "main.py") + OLD_TREE[f"trainer/{other}"])
+        (tmp_path / "fork" / "recipe" / "mine" / name).write_text(
+            "import verl\n" * (name == "main.py") + OLD_TREE[f"trainer/{other}"]
+        )
     for name, content in OLD_TREE.items():
         (tmp_path / "fork" / "verl" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "fork" / "verl" / name).write_text(content)
