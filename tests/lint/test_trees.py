@@ -471,6 +471,23 @@ def test_both_halves_are_refused(tmp_path: Path, program: str, options: str, cou
     assert len([f for f in report.findings if "bf16 and fp16 are both on" in f.message]) == count
 
 
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ("--deepspeed z3.json --save_only_model True --load_best_model_at_end True", 1),
+        ("--fsdp full_shard --save_only_model True --load_best_model_at_end True", 1),
+        ("--save_only_model True --load_best_model_at_end True", 0),
+        ("--deepspeed '' --save_only_model True --load_best_model_at_end True", 0),
+        ("--deepspeed $ZERO --save_only_model True --load_best_model_at_end True", 0),
+        ("--deepspeed z3.json --save_only_model True --load_best_model_at_end False", 0),
+        ("--deepspeed z3.json --load_best_model_at_end True", 0),
+    ],
+)
+def test_the_best_of_sharded_weights_alone_cannot_be_loaded(tmp_path: Path, options: str, count: int) -> None:
+    report = lint_text(tmp_path, TRAINER.format(annotation="bool", default="False"), f"{COMMAND} {options}")
+    assert len([f for f in report.findings if "load_best_model_at_end are both on" in f.message]) == count
+
+
 NAMES_IN_A_TABLE = """\
 declare -A A=([bf16]=True)
 A[fp16]=False

@@ -241,6 +241,11 @@ VALUE_KINDS = ("int", "float", "str", "list", "dict")
 HF_ARGUMENT_PARSER = (Constraint("transformers 5.23.0 hf_argparser.py:204-247, _parse_dataclass_field", "4.40.2"),)
 
 BOTH_HALVES = "transformers 5.17.0 training_args.py:1752: if self.fp16 and self.bf16: raise ValueError; 4.31.0:1333"
+OFF = ("", "[]", "false", "False")
+BEST_OF_SHARDS = (
+    "transformers 5.23.0 trainer.py:896, create_accelerator_and_postprocess: refuses `save_only_model` along "
+    "with `load_best_model_at_end`; 4.40.2:4399"
+)
 NO_TRACKER = (
     "transformers 5.17.0 integrations/integration_utils.py:2673, get_reporting_integration_callbacks: "
     "{integration} is not supported; 4.31.0 integrations.py does the same"
@@ -267,6 +272,13 @@ def find_refused_settings(settings: ParsedSettings, transformers: str, is_own: b
             halves[1].raw.location,
             {"fp16": "false"},
         )
+    is_sharded = (
+        name in settings.by_field and settings.get_known_text(name) not in OFF for name in ("deepspeed", "fsdp")
+    )
+    best = settings.by_field.get("load_best_model_at_end")
+    if best and any(is_sharded) and settings.is_on("load_best_model_at_end") and settings.is_on("save_only_model"):
+        text = "save_only_model and load_best_model_at_end are both on, with DeepSpeed or FSDP: ValueError"
+        yield SettingProblem("refuses", text, (BEST_OF_SHARDS,), best.raw.location, {"save_only_model": "false"})
     is_read = find_constraint(HF_ARGUMENT_PARSER, transformers) is not None
     for setting in settings.all_settings:
         option = settings.options.find_option(setting.name) if setting.known else None
