@@ -372,6 +372,8 @@ def _lint_launch(
     )
     missing = find_missing_script(found_launch.launch, read_file) if program is None else ""
     lacking = linter.programs.find_package_without(found_launch.launch) if missing else None
+    is_package = lacking is None and any(word.text == "--module" for word in found_launch.launch.launcher_words)
+    missing = "" if is_package else missing  # a module of an installed package
     missing_remarks = (f"{missing}: no such file here, so its options were read by their names",) if missing else ()
 
     def collect(launch: Launch, versions: Callable[[], Iterable[str]] = tuple) -> Job:

@@ -104,7 +104,7 @@ def source_texts(text: str) -> list[str]:
         ("#SBATCH --gres=gpu:4\na ${SLURM_GPUS_ON_NODE:-2}", ["a", "4"]),
         ("#SBATCH --gres=gpu:a100:4\na ${SLURM_GPUS_ON_NODE:-2}", ["a", "4"]),
         ("#SBATCH --gpus-per-node=h100:8\na ${SLURM_GPUS_ON_NODE:-2}", ["a", "8"]),
-        ("#SBATCH --gres=shard:4\na ${SLURM_GPUS_ON_NODE:-2}", ["a", "2"]),
+        ("#SBATCH --gres=shard:4\na ${SLURM_GPUS_ON_NODE:-2}", ["a", "${SLURM_GPUS_ON_NODE:-2}"]),
         ("a 'b", ["a", "b"]),
         ("a \"b $(c", ["a", "b $(c"]),
     ],

@@ -834,6 +834,7 @@ def test_an_assertion_that_the_tree_lacks_refuses_nothing(tmp_path: Path, before
     files = {
         "verl/__init__.py": "",
         "verl/trainer/__init__.py": "",
+        "verl/trainer/main_ppo.py": "import verl\n",
         "verl/trainer/ppo/__init__.py": "",
         "verl/trainer/ppo/ray_trainer.py": f"def validate(config):\n    {before}{check}\n    return\n",
     }

@@ -31,7 +31,10 @@ def describe_model(model: Any) -> dict[str, Any]:
 
 def _is_untied(model: Any) -> bool:
     """Return whether plain embeddings and the head have two weights, although the configuration ties them."""
-    embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
+    try:
+        embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
+    except NotImplementedError:  # a class of the script's own need not tell which they are
+        return False
     config = getattr(model.config, "get_text_config", lambda: model.config)()
     is_tied = getattr(model.config, "tie_word_embeddings", False) and getattr(config, "tie_word_embeddings", False)
     held = [vars(module)["_parameters"].get("weight") for module in (embeddings, head) if module is not None]

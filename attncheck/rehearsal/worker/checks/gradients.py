@@ -130,8 +130,10 @@ def _fill_masked_rows(evidence: Evidence, expected: Gradients) -> tuple[Evidence
         )
         for name, zeroed in rows.items()
     }
+    if not rows:
+        return evidence, rows
     ranks = (replace(record, gradients={**record.gradients, **filled}), *evidence.step.ranks[1:])
-    return (replace(evidence, step=replace(evidence.step, ranks=ranks)) if rows else evidence), rows
+    return replace(evidence, step=replace(evidence.step, ranks=ranks)), rows
 
 
 def _find_masked_tokens(evidence: Evidence, masked: Mapping[str, Tensor]) -> Iterator[str]:
