@@ -166,7 +166,7 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
             continue
         pattern = re.compile(rf"^[ \t]*(#.*\b{name}=|{name}[ \t]+=(?=\s))[ \t]*(\w*)", re.MULTILINE)
         assignment = pattern.search(text)
-        is_own = _is_script(launch) and name.islower()  # not in Python, whose f-string gives it a value
+        is_own = name.islower() and _is_script(launch)  # not in Python, whose f-string gives it a value
         if not (assignment or is_own) or '"' in text[slice(*word.span)]:
             continue
         if _may_be_switch(launch, before.text, assignment[2] if assignment else None):

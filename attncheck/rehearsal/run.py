@@ -194,12 +194,13 @@ def read_launches_of(snapshot: Snapshot, request: Request, source: Source) -> li
         starts = (read_launches(snapshot, text, request.read_model, read_file, request.own_loops) for text in texts)
         own = (read for group in starts for read in group if paired.reads_file(read, source))
         launches = next(([read] for read in own), launches)
-    models = [request.model or _find_model_folder(read) for read in launches]
+    if request.model:
+        snapshot = lint.add_model(snapshot, request.model, request.read_model)
+        return [replace(read, job=replace(read.job, model=request.model), snapshot=snapshot) for read in launches]
+    models = map(_find_model_folder, launches)
     return [
         replace(
-            read,
-            job=replace(read.job, model=model),
-            snapshot=lint.add_model(snapshot if request.model else read.snapshot, model, request.read_model),
+            read, job=replace(read.job, model=model), snapshot=lint.add_model(read.snapshot, model, request.read_model)
         )
         if model
         else read

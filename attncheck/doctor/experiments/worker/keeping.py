@@ -34,15 +34,17 @@ def measure_windows(tokenizer: Any) -> Iterator[dict[str, Any]]:
 def measure_packing(name: str, make: frameworks.Maker, folder: str) -> Iterator[dict[str, Any]]:
     """Yield whether packed rows have the tokens of padded ones, and how many rows there are for each that is needed."""
     plain = frameworks.MAX_LENGTH
-    for frameworks.MAX_LENGTH in SIZES:
-        (whole, _), (tokens, rows) = (_count(make, folder, layout) for layout in ("padded", PACKED))
-        needed, kept = -(-whole.total() // frameworks.MAX_LENGTH), tokens.total() / whole.total()
-        part = "tokens" if tokens != whole else "rows" if rows > SLACK * needed else ""
-        yield {
-            "trainer": name, "variant": "sft", "setting": f"max_length={frameworks.MAX_LENGTH}", "change": PACKED,
-            "ratio": rows / needed if part == "rows" else kept, "part": part,
-        }  # fmt: skip
-    frameworks.MAX_LENGTH = plain
+    try:
+        for frameworks.MAX_LENGTH in SIZES:
+            (whole, _), (tokens, rows) = (_count(make, folder, layout) for layout in ("padded", PACKED))
+            needed, kept = -(-whole.total() // frameworks.MAX_LENGTH), tokens.total() / whole.total()
+            part = "tokens" if tokens != whole else "rows" if rows > SLACK * needed else ""
+            yield {
+                "trainer": name, "variant": "sft", "setting": f"max_length={frameworks.MAX_LENGTH}", "change": PACKED,
+                "ratio": rows / needed if part == "rows" else kept, "part": part,
+            }  # fmt: skip
+    finally:  # a refusal must not change the other measurements
+        frameworks.MAX_LENGTH = plain
 
 
 def _count(make: frameworks.Maker, folder: str, layout: str) -> tuple[Counter[int], int]:

@@ -42,14 +42,8 @@ def find_missing_modules(installed: list[Distribution], site_dirs: list[str]) ->
     records = integrity.Records()
     for distribution in chosen:
         names = sorted(integrity.top_level_names(distribution, records))
-        required = {metadata.normalise_name(line.split(";")[0]) for line in _required_names(distribution)}
+        required = metadata.list_required_names(distribution["requires"])
         distribution["missing_modules"] = _find_missing(names, finder, required)
-
-
-def _required_names(distribution: Distribution) -> list[str]:
-    import re
-
-    return [re.split(r"[\s\[<>=!~;(@]", line, maxsplit=1)[0] for line in distribution["requires"]]
 
 
 def _find_missing(names: list[str], finder: ModuleFinder, required: set[str]) -> list[str]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     Distribution = Dict[str, Any]
 
 _METADATA_LIMIT = 1 << 21
-_NAME = re.compile(r"[\w.-]+")
 _EGG_TAG = re.compile(r"-py\d+(\.\d+)?(-.*)?\Z")
 _EMPTY = {
     "installer": "",
@@ -196,11 +195,7 @@ def read_required_names(distribution: Distribution) -> set[str]:
     """
     if not distribution["requires"] and not watched.is_watched(distribution["name"]):
         _read_requirements(distribution)
-    return {
-        metadata.normalise_name(match.group())
-        for match, line in ((_NAME.match(line), line) for line in distribution["requires"])
-        if match and "extra ==" not in line
-    }
+    return metadata.list_required_names(distribution["requires"], with_extras=False)
 
 
 def _read_requirements(distribution: Distribution) -> None:

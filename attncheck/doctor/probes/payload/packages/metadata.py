@@ -7,11 +7,13 @@ projects", "Binary distribution format", "Direct URL data structure").
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from ..privacy import strip_url_secrets
 
 _KEYS = frozenset(("name", "version", "requires-dist", "requires-python"))
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
+_PROJECT = re.compile(r"[\w.-]+")  # at the start of a requirement
 _SEPARATORS = re.compile(r"[-_.]+")
 _MAX_VALUE_LENGTH = 1000  # characters per value
 _MAX_VALUES = 1000  # values per list
@@ -25,6 +27,12 @@ def normalise_name(name: str) -> str:
 def is_valid_name(name: str) -> bool:
     """Return whether `name` is a valid distribution name."""
     return len(name) <= 200 and _NAME.match(name) is not None
+
+
+def list_required_names(requires: Iterable[str], with_extras: bool = True) -> set[str]:
+    """Return the normalised names of the projects in Requires-Dist lines, with or without those of extras."""
+    matches = (_PROJECT.match(line) for line in requires if with_extras or "extra ==" not in line)
+    return {normalise_name(match.group()) for match in matches if match}
 
 
 def split_stem(stem: str) -> tuple[str, str]:
