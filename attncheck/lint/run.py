@@ -46,6 +46,7 @@ from attncheck.lint.missing_files import find_missing_files
 from attncheck.lint.own_attention import add_fixed_arguments, add_own_attention
 from attncheck.lint.own_programs import find_problems as find_own_problems
 from attncheck.lint.pasting import PastedCommand, format_command
+from attncheck.lint.programs.modules import locate_module
 from attncheck.lint.programs.places import find_own_program
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release, may_be_met
@@ -164,7 +165,10 @@ def _find_versions(source: Source, launch: Launch | None) -> StatedVersions:
     if launch is None or not launch.words:
         return find_stated_versions(source)
     place = find_own_program(launch)
-    program = place[1].folders[0] / "program" if place is not None else None
+    if place is None:
+        return leave_contradicted_open(find_stated_versions(source), launch)
+    folder = place[1].folders[0]
+    program = locate_module(folder, place[0].name) or folder / "program"  # a package may contain another one's copy
     return leave_contradicted_open(find_stated_versions(source, program), launch)
 
 

@@ -83,6 +83,11 @@ def lint_tree(folder: Path, target: str) -> Report:
         ),
         ({"llamafactory/__init__.py": FROM_CLI, "llamafactory/cli.py": "VERSION = read()\n"}, "llamafactory", ""),
         ({"setup.py": "x = ['trl>=0.9', 'trl==0.12.0']"}, "trl", "0.12.0"),
+        ({"requirements.txt": "trl @ git+https://github.com/huggingface/trl.git@v0.16.0"}, "trl", "0.16.0"),
+        ({"requirements.txt": "git+https://github.com/huggingface/trl@v0.16.0"}, "trl", "0.16.0"),
+        ({"requirements.txt": "-e git+https://github.com/a/fork.git@0.16.0#egg=trl"}, "trl", "0.16.0"),
+        ({"requirements.txt": "git+https://git@github.com/huggingface/trl.git@main"}, "trl", ""),
+        ({"requirements.txt": "git+https://github.com/a/unknown.git@v0.16.0"}, "unknown", ""),
         ({"requirements.txt": "trl\n", "Dockerfile": "RUN pip install trl==0.14.0\n"}, "trl", "0.14.0"),
         ({"setup.sh": "pip install --upgrade pip\npip install \\\n  trl==0.14.0 peft\n"}, "trl", "0.14.0"),
         ({"scripts/install_env.sh": "uv pip install 'transformers[torch]==4.49.0'\n"}, "transformers", "4.49.0"),
@@ -115,6 +120,27 @@ def test_what_a_tree_states(tmp_path: Path, files: dict[str, str], name: str, ve
     write_tree(tmp_path, {**files, ".git/HEAD": "", "scripts/run.sh": VERL})
     stated = find_stated_versions(read_source(str(tmp_path / "scripts/run.sh")))
     assert stated.versions.get(name, "") == version
+
+
+def test_a_package_that_is_installed_from_a_commit_has_no_release(tmp_path: Path) -> None:
+    text = "trl @ git+https://github.com/huggingface/trl.git@1bca49515ecd5b85d16e68c42c76670e252e19f1\n"
+    project = '[project]\nname = "x"\ndependencies = ["trl"]\n'
+    files = {"requirements.txt": text, "pyproject.toml": project, ".git/HEAD": "", "run.sh": VERL}
+    write_tree(tmp_path, files)
+    stated = find_stated_versions(read_source(str(tmp_path / "run.sh")))
+    assert "trl" not in stated.versions and "1bca495" in stated.allowed["trl"]
+    assert stated.describe("trl") == () and stated.list_ranges() == ()
+
+
+def test_a_renamed_package_states_the_version_of_its_copy(tmp_path: Path) -> None:
+    packages = dict.fromkeys(("own/__init__.py", "own/verl/__init__.py", "own/verl/trainer/__init__.py"), "")
+    program = "# a copy of verl.trainer\nfrom own.verl.trainer import x\n"
+    overrides = " algorithm.adv_estimator=grpo data.train_batch_size=8 actor_rollout_ref.rollout.n=4\n"
+    launch = VERL.replace("verl.trainer.main_ppo", "own.verl.trainer.main_ppo").replace("\n", overrides)
+    files = {"own/verl/trainer/main_ppo.py": program, "own/verl/version/version": "0.7.0.dev", "run.sh": launch}
+    write_tree(tmp_path, {**packages, **files, ".git/HEAD": ""})
+    (linted,) = launches_of(lint_tree(tmp_path, "h100x8"))
+    assert linted.job.version == "0.7.0.dev"
 
 
 def test_what_a_launch_installs_comes_before_what_its_tree_states(tmp_path: Path) -> None:

@@ -12,12 +12,17 @@ from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from attncheck.core.io.errors import BadUsage
+from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
+from attncheck.doctor.queries.requirements import canonical_name
 from attncheck.doctor.target_files.collector import Collector, shorten
 
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 _LINE_OPTION = re.compile(r"\s(--hash|--config-settings|--global-option|--no-binary)\b.*$")
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _EGG = re.compile(r"[#&]egg=([A-Za-z0-9][\w.-]*)")
+_REPOSITORY = re.compile(r"git\+.*/([\w.-]+?)(?:\.git)?(?:@([^@/#]*))?(?:#.*)?$")
+_RELEASE_TAG = re.compile(r"v?(\d+(?:\.\d+)+(?:\.?(?:post|rc|a|b)\d+)?)")
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
 
 def read_requirements(path: str, collector: Collector, installs: bool = True) -> None:
@@ -94,7 +99,7 @@ def add_requirement(path: str, number: int, text: str, collector: Collector, ins
         raise BadUsage(f"{path}:{number}: {shorten(text)!r} is not a requirement: {shorten(reason)}") from None
     if requirement.url:
         named = _parse_wheel(requirement.url)
-        specifier = f"=={named[1]}" if named else ""
+        specifier = f"=={named[1]}" if named else _parse_repository(requirement.url)[1]
     collector.add(requirement.name, specifier, requirement.marker, installs)
 
 
@@ -104,15 +109,27 @@ def _is_location(text: str) -> bool:
 
 
 def _add_location(path: str, number: int, text: str, collector: Collector, installs: bool) -> None:
-    """Add the package that a path or URL names: a wheel's file name states its version, an egg fragment its name."""
+    """Add the package that a path or URL names: in a wheel's file name, an egg fragment or a source repository's name.
+
+    A repository counts as the package only if a framework has its name.
+    """
     named = _parse_wheel(text)
     egg = _EGG.search(text)
+    repository, specifier = _parse_repository(text)
     if named:
         collector.add(named[0], f"=={named[1]}", None, installs)
-    elif egg:
-        collector.add(egg[1], "", None, installs)
+    elif egg or canonical_name(repository) in RELEVANT_DISTRIBUTIONS:
+        collector.add(egg[1] if egg else repository, specifier, None, installs)
     else:
         collector.remark(path, number, "a project given by path or URL: its package and version are unknown")
+
+
+def _parse_repository(url: str) -> tuple[str, str]:
+    """Return the name of a source repository, and the release that a tag names, or the reason why none is known."""
+    match = _REPOSITORY.match(url)
+    name, reference = match.groups("") if match else ("", "")
+    tag, commit = _RELEASE_TAG.fullmatch(reference), _COMMIT.fullmatch(reference)
+    return name, f"=={tag[1]}" if tag else f"it is installed from commit {reference[:7]}" if commit else ""
 
 
 def _parse_wheel(url: str) -> tuple[str, str] | None:
