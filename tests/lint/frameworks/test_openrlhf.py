@@ -130,7 +130,7 @@ PROBLEM_CASES: list[tuple[str, str, str, str, str]] = [
     ("choice", f"{SFT} --ds.param_dtype fp32", "refuses", "takes bf16 or fp16, not 'fp32'",
      f"{SFT} --ds.param_dtype fp16"),
     ("number", f"{SFT} --data.max_len 8k", "refuses", "takes a whole number", f"{SFT} --data.max_len 8000"),
-    ("value", f"{SFT} --data.max_len --ds.packing_samples", "refuses", "takes 1 value, but has 0", SFT),
+    ("value", f"{SFT} --data.max_len --ds.packing_samples", "refuses", "has no value: it needs a value", SFT),
     ("switch", f"{SFT} --ds.packing_samples=true", "refuses", "takes no value", f"{SFT} --ds.packing_samples"),
     ("zero", f"{SFT} --train.micro_batch_size 0", "refuses", "--train.micro_batch_size 0", SFT),
     ("turns", f"{SFT} --data.multiturn", "refuses", "without --data.apply_chat_template",

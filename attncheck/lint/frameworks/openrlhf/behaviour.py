@@ -11,6 +11,7 @@ from dataclasses import replace
 from attncheck.core.arithmetic import largest_divisor
 from attncheck.core.job import SettingProblem
 from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
+from attncheck.lint.fields.values import NO_VALUE
 from attncheck.lint.frameworks.openrlhf import constraints, names
 from attncheck.lint.frameworks.openrlhf.ppo import REINFORCEMENT_CHECKS, drop_dynamic_batches
 from attncheck.lint.frameworks.openrlhf.values import LLAMA3_HOOK, Values, is_known_at_least
@@ -49,7 +50,8 @@ def _explain_refusal(name: str, spec: names.OptionSpec, values: tuple[str, ...])
             return f"{name} takes {expected}, not {value!r}"
     minimum = spec.nargs if isinstance(spec.nargs, int) else int(spec.nargs == "+")
     if len(values) < minimum:
-        return f"{name} takes {minimum} value{'s' * (minimum > 1)}, but has {len(values)}"
+        too_few = f"takes {minimum} value{'s' * (minimum > 1)}, but has {len(values)}"
+        return f"{name} {too_few if values else f'{NO_VALUE}: it needs a value'}"
     return ""
 
 
