@@ -1,7 +1,10 @@
 """What the user wrote: sources, their words and settings, the location of each, and edits; plain data."""
 
+import re
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from attncheck.core.facts import Absent, Fact
@@ -41,8 +44,14 @@ class Source:
 
     def location(self, offset: int) -> SourceLocation:
         """Return the location of the character `offset` of the text."""
-        before = self.text[: max(offset, 0)]
-        return SourceLocation(self.name, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+        offset = min(max(offset, 0), len(self.text))
+        line = bisect_right(self._line_starts, offset)
+        return SourceLocation(self.name, line, offset - self._line_starts[line - 1] + 1)
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        """Return the offset of each line's first character."""
+        return [0, *(match.end() for match in re.finditer("\n", self.text))]
 
 
 Span = tuple[int, int]  # offsets in a source's text; the second is exclusive

@@ -39,6 +39,7 @@ from attncheck.lint.decided_conditions import add_decided_conditions
 from attncheck.lint.ends import add_ends
 from attncheck.lint.fields.names import bound_transformers
 from attncheck.lint.files import editing
+from attncheck.lint.files.json import list_keys
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.idle_programs import find_idle_program
 from attncheck.lint.lost_words import add_lost_words, find_script_faults, leave_out_missing_values
@@ -59,7 +60,7 @@ from attncheck.lint.unchecked import list_unchecked
 NOT_STATED = "neither --target nor --python names it, and the source tree does not state it"
 MAX_LAUNCHES = 200  # per file: each is corrected, and the whole file is read again
 MAX_WORDS = 10_000  # per command
-FILE_SECONDS = 10.0  # for one file in a folder
+FILE_SECONDS = 10.0  # of CPU time for one file in a folder
 PROGRESS_STEP = 50  # files between two progress messages
 MIN_FOREIGN_KEYS, MIN_FOREIGN_SHARE = 2, 0.25  # of a file's keys
 MAX_ROUNDS = 4  # a corrected launch may need correction again, such as a renamed flag with an invalid value
@@ -259,7 +260,7 @@ def _lint_folders(
             with time_limit(FILE_SECONDS):
                 source_reports = linter.lint(source, reader)
         except TimeLimit:
-            not_read.append(f"{source.name}: not read within {FILE_SECONDS:g} s")
+            not_read.append(f"{source.name}: not read within {FILE_SECONDS:g} s of CPU time")
             continue
         except AttncheckError as error:
             not_read.append(str(error) if source.name in str(error) else f"{source.name}: {error}")
@@ -295,6 +296,9 @@ def find_framework_launches(
     source: Source, request: Request, known_frameworks: tuple[Framework, ...], read_file: ReadFile
 ) -> Iterator[FoundLaunch]:
     """Yield the launches of a source that a framework recognises. Raises `Unanswered` if there are too many."""
+    keys = list_keys(source) if source.kind == "json" else None
+    if keys is not None and not _starts_training(Launch(source, entries=tuple(keys), file=source)):
+        return  # data, of which a folder may have thousands
     found_count = 0
     for number, launch in enumerate(launches.find_launches(source, read_file, _starts_training)):
         for framework in known_frameworks:

@@ -1,4 +1,7 @@
-"""Limits the time spent on one file, so that no file delays the others in a folder."""
+"""Limits the CPU time spent on one file, so that no file delays the others in a folder.
+
+A busy machine delays every file, so elapsed time shows nothing about one.
+"""
 
 import signal
 import threading
@@ -13,18 +16,18 @@ class TimeLimit(BaseException):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `TimeLimit` in the body after `seconds`; never if signals are not available, as in a thread."""
-    if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
+    """Raise `TimeLimit` in the body after `seconds` of CPU time; never if signals are not available, as in a thread."""
+    if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_PROF)[0]:
         yield
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise TimeLimit
 
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    previous = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import Source
 from attncheck.core.report import Report
-from attncheck.core.results.lint import LintSection
+from attncheck.core.results.lint import LintSection, launches_of
 from attncheck.lint import folders, inputs, run
+from attncheck.lint.files import configuration
 from attncheck.lint.time_limit import TimeLimit, time_limit
 from attncheck.report.formats import github, sarif, text
 from tests.lint import launches
@@ -130,8 +132,27 @@ def test_a_time_limit_ends_what_it_bounds_and_nothing_else() -> None:
     with pytest.raises(TimeLimit):
         run_for_ever()
     with time_limit(5):
-        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
-    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+        assert signal.getitimer(signal.ITIMER_PROF)[0] > 0
+    assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
+
+
+def test_a_time_limit_counts_cpu_time_and_not_that_of_a_busy_machine() -> None:
+    with time_limit(0.05):
+        time.sleep(0.2)
+
+
+def test_json_data_is_not_read_for_places(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "data.json").write_text('{"log": {"lines": [1, 2]}, "id": 3}')
+    (folder / "sft.json").write_text('{"stage": "sft", "model_name_or_path": "m", "template": "qwen", "packing": true}')
+    parsed: list[str] = []
+    original = configuration.parse_configuration
+    monkeypatch.setattr(
+        configuration, "parse_configuration", lambda file: (parsed.append(file.name), original(file))[1]
+    )
+    report = lint_paths("repo")
+    names = {Path(name).name for name in parsed}
+    assert "data.json" not in names and "sft.json" in names
+    assert any(launch.job.location.source.endswith("sft.json") for launch in launches_of(report))
 
 
 def test_too_many_files_are_not_half_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

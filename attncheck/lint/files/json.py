@@ -25,6 +25,23 @@ def parse(source: Source) -> Configuration:
     return Configuration(tuple(_ObjectReader(source).iter_entries()))
 
 
+def list_keys(source: Source) -> list[Entry] | None:
+    """Return the keys of a JSON object without their places, much faster than `parse` does; None for bad JSON."""
+    try:
+        document = json.loads(source.text)
+        return list(_list_keys(source, document, ())) if isinstance(document, dict) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _list_keys(source: Source, value: Any, path: tuple[str, ...]) -> Iterator[Entry]:
+    if isinstance(value, dict) and (value or not path):
+        for key, inner in value.items():
+            yield from _list_keys(source, inner, (*path, key))
+    else:
+        yield make_entry(source, path, format_value(value), 0)
+
+
 class _ObjectReader:
     """Walks a text that is known to be a valid JSON object."""
 

@@ -145,10 +145,13 @@ def _compose_program(path: str, file: Path, tree: SourceTree, config: Sequence[s
 def _compose(file: Path, tree: SourceTree, overrides: Sequence[str]) -> Composition:
     composition = Composition((file.parent, *_search_path(file, tree)), tree)
     added = _read_choices(composition, overrides)
-    _compose_file(composition, file, DefaultsItem("", file.stem), ("", ""), 0)
-    for item in added:
-        _compose_item(composition, item, ("", ""), 0, "the command")
-    return composition
+    key = (file, *composition.choices.items(), *added, *composition.gaps)  # other overrides change no composition
+    if key not in tree.composed:
+        tree.composed[key] = composition
+        _compose_file(composition, file, DefaultsItem("", file.stem), ("", ""), 0)
+        for item in added:
+            _compose_item(composition, item, ("", ""), 0, "the command")
+    return tree.composed[key]
 
 
 def _find_choices(composition: Composition, file: Path, overrides: Sequence[str]) -> dict[str, str]:

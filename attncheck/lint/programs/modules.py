@@ -87,6 +87,7 @@ class SourceTree:
     by_name: dict[str, SourceModule | None] = field(init=False, default_factory=dict)
     visited: dict[tuple[Path, str], "Resolved"] = field(default_factory=dict)  # while a name is resolved
     unread: list[str] = field(default_factory=list)
+    composed: dict[Any, Any] = field(default_factory=dict)  # Hydra's configurations, by file and choices
     closed: frozenset[str] = frozenset()  # installed packages that are not searched
     follows_stars: bool = True  # transformers' `from .models import *` leads to hundreds of modules
 
@@ -156,8 +157,8 @@ class SourceTree:
         return None
 
     def show_path(self, path: Path) -> str:
-        """Return a path in display form: relative to `base` or to the folder of packages that it is below."""
-        bases = [self.base, *(parent for parent in path.parents if parent.name in INSTALLED)]
+        """Return a path in display form: relative to `base`, the folder of packages, or the current one."""
+        bases = [self.base, *(parent for parent in path.parents if parent.name in INSTALLED), Path.cwd()]
         return next((str(path.relative_to(base)) for base in bases if base in path.parents), str(path))
 
     def resolve(self, module: SourceModule, expression: ast.expr) -> Resolved:

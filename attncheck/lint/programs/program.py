@@ -25,34 +25,51 @@ class Entry:
     text: str = ""  # of a script that the launch writes, so that it is no file
 
 
-def read_program(
-    entry: Entry, tree: SourceTree, find_external: FindExternal, config: Sequence[str] = ()
-) -> Program | None:
-    """Return the names that a program takes; None if its source or a parser in it is not found.
+@dataclass(frozen=True)
+class ReachedProgram:
+    """A program that was followed: its tree, the module that is run, and what it reaches, or its options class."""
 
-    `config` is the command's choice of Hydra configuration: directory and name, "" for those of the source.
-    """
+    tree: SourceTree
+    module: SourceModule
+    member: str
+    reached: Reached | Definition
+
+
+def reach_program(entry: Entry, tree: SourceTree) -> ReachedProgram | None:
+    """Return the program of an entry, which many launches may start; None if its source is not found."""
     module = find_entry(entry, tree)
     if module is None:
         return None
     follower = Follower(tree, module)
-    if entry.member:
-        resolved = tree.resolve_name(module, entry.member)
-        if not isinstance(resolved, Definition):
-            return None
-        if isinstance(resolved.node, ast.ClassDef):
-            program = _read_class(module, resolved, tree, find_external)
-            return replace(program, origin=Origin(tree, module, entry.member, (resolved,), find_external))
-        reached = follower.follow_function(resolved)
-    else:
-        reached = follower.follow_entry()
+    if not entry.member:
+        return ReachedProgram(tree, module, "", follower.follow_entry())
+    resolved = tree.resolve_name(module, entry.member)
+    if not isinstance(resolved, Definition):
+        return None
+    is_class = isinstance(resolved.node, ast.ClassDef)
+    return ReachedProgram(tree, module, entry.member, resolved if is_class else follower.follow_function(resolved))
+
+
+def read_program(
+    followed: ReachedProgram | None, find_external: FindExternal, config: Sequence[str] = ()
+) -> Program | None:
+    """Return the names that a program takes; None if a parser in it is not found.
+
+    `config` is the command's choice of Hydra configuration: directory and name, "" for those of the source.
+    """
+    if followed is None:
+        return None
+    tree, module, member, reached = followed.tree, followed.module, followed.member, followed.reached
+    if isinstance(reached, Definition):
+        program = _read_class(module, reached, tree, find_external)
+        return replace(program, origin=Origin(tree, module, member, (reached,), find_external))
     joined = _join(module, reached, tree, find_external, config)
     if joined is None or reached.parsers > 1:
         return joined
     items = [tree.find_definition(item.name) if isinstance(item, External) else item for item in reached.dataclasses]
     classes = tuple(item if isinstance(item, Definition) else None for item in items)
     is_one = reached.dataclass_parsers < 2
-    return replace(joined, origin=Origin(tree, module, entry.member, classes, find_external, is_one))
+    return replace(joined, origin=Origin(tree, module, member, classes, find_external, is_one))
 
 
 def _read_class(module: SourceModule, definition: Definition, tree: SourceTree, find_external: FindExternal) -> Program:

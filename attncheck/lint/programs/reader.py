@@ -12,7 +12,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.lint.programs.hydra_configs import read_config_options, read_named_configuration
 from attncheck.lint.programs.known_classes import make_class_finder
 from attncheck.lint.programs.places import find_program, find_tree
-from attncheck.lint.programs.program import Entry, find_entry, read_program
+from attncheck.lint.programs.program import Entry, ReachedProgram, find_entry, reach_program, read_program
 from attncheck.lint.programs.records import Origin, find_nothing
 
 MODULES = {"ms-swift": "swift", "megatron-core": "megatron"}  # distributions whose module has another name
@@ -25,6 +25,7 @@ class ProgramReader:
     site_folders: tuple[Path, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     closed: frozenset[str] = frozenset()  # modules of the packages whose files here are not those of the job
+    followed: dict[tuple[object, ...], ReachedProgram | None] = field(default_factory=dict)
     programs: dict[tuple[object, ...], Program | None] = field(default_factory=dict)
 
     def read(
@@ -48,10 +49,13 @@ class ProgramReader:
             if place is None:
                 continue
             entry, tree = place
-            key = (entry, tree.folders, tree.base, tree.closed, config, distribution, version, is_known)
+            place_of_program = (entry, tree.folders, tree.base, tree.closed)
+            if place_of_program not in self.followed:
+                self.followed[place_of_program] = reach_program(entry, tree)
+            key = (*place_of_program, config, distribution, version, is_known)
             if key not in self.programs:
                 find_class = make_class_finder({**self.versions, distribution: version if is_known else ""})
-                self.programs[key] = read_program(entry, tree, find_class, config)
+                self.programs[key] = read_program(self.followed[place_of_program], find_class, config)
             if self.programs[key] is not None:
                 return self.programs[key]
         place_of_config = (find_tree(launch), config)

@@ -10,7 +10,7 @@ from attncheck.core.launch import Setting, SourceLocation
 from attncheck.lint.programs.conditions import find_outcomes, follow_program
 from attncheck.lint.programs.interpreter import Outcome
 from attncheck.lint.programs.modules import SourceTree
-from attncheck.lint.programs.program import Entry, find_entry, read_program
+from attncheck.lint.programs.program import Entry, find_entry, reach_program, read_program
 from attncheck.lint.programs.records import Origin
 from tests.lint.programs.trees import find_nothing, read_script, write_tree
 
@@ -244,7 +244,7 @@ MODEL = """
 )
 def test_validators_of_a_model(tmp_path: Path, values: dict[str, str], texts: list[str]) -> None:
     folder = write_tree(tmp_path, {"schema.py": MODEL})
-    program = read_program(Entry("schema", "Schema"), SourceTree((folder,), folder), find_nothing)
+    program = read_program(reach_program(Entry("schema", "Schema"), SourceTree((folder,), folder)), find_nothing)
     assert program is not None
     assert [outcome.text for outcome in find_outcomes(program, write_settings(**values))] == texts
 
@@ -288,7 +288,7 @@ def test_a_composed_configuration(tmp_path: Path) -> None:
     files = {"__init__.py": "", "main_ppo.py": main, "config/ppo.yaml": keys, "utils/config.py": check}
     files = {**files, "utils/__init__.py": "", "actor.py": actor}
     folder = write_tree(tmp_path, {f"verl/{name}": text for name, text in files.items()})
-    program = read_program(Entry("verl.main_ppo"), SourceTree((folder,), folder), find_nothing)
+    program = read_program(reach_program(Entry("verl.main_ppo"), SourceTree((folder,), folder)), find_nothing)
     assert program is not None
 
     def check_launch(**values: str) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from attncheck.core.launch import Launch, Source
 from attncheck.lint.programs.modules import MAX_MODULES, Definition, External, Resolved, SourceModule, SourceTree
 from attncheck.lint.programs.places import find_program
-from attncheck.lint.programs.program import Entry, read_program
+from attncheck.lint.programs.program import Entry, reach_program, read_program
 from tests.lint.programs.trees import find_nothing, read_script, write_tree
 
 # after hiyouga/EasyR1 verl/workers/actor/config.py: fields that only the program sets are in the structured
@@ -211,7 +211,7 @@ def test_installed_helpers_are_not_followed(tmp_path: Path) -> None:
     site = write_tree(tmp_path / "lib/site-packages", {"wandb/__init__.py": HELPER})
     folder = write_tree(tmp_path / "work", {"train.py": SCRIPT_WITH_HELPER})
     tree = SourceTree((folder, site), folder)
-    program = read_program(Entry(str(folder / "train.py")), tree, find_nothing)
+    program = read_program(reach_program(Entry(str(folder / "train.py")), tree), find_nothing)
     assert program is not None
     assert program.is_complete
     assert list(tree.modules) == [folder / "train.py"]
@@ -250,7 +250,7 @@ def test_only_what_the_program_reaches_is_read(tmp_path: Path) -> None:
     files = {**others, "train.py": SCRIPT_WITH_HELPER + "    import part1\n    part1.run()\n"}
     folder = write_tree(tmp_path, files)
     tree = SourceTree((folder,), folder)
-    assert read_program(Entry(str(folder / "train.py")), tree, find_nothing) is not None
+    assert read_program(reach_program(Entry(str(folder / "train.py")), tree), find_nothing) is not None
     assert len(tree.modules) == 2 < MAX_MODULES
 
 
@@ -286,7 +286,7 @@ def test_a_program_of_more_modules_than_are_read_has_a_gap(tmp_path: Path) -> No
     folder = write_tree(tmp_path, {**files, "train.py": imports})
     tree = SourceTree((folder,), folder, {tmp_path / f"{number}.py": None for number in range(MAX_MODULES - 5)})
     (folder / "train.py").write_text(imports + "import argparse\nargparse.ArgumentParser().add_argument('--lr')\n")
-    program = read_program(Entry(str(folder / "train.py")), tree, find_nothing)
+    program = read_program(reach_program(Entry(str(folder / "train.py")), tree), find_nothing)
     assert program is not None
     assert not program.is_complete
 
@@ -304,3 +304,12 @@ def test_an_import_that_cannot_be_is_no_error(tmp_path: Path) -> None:
     program = read_script(write_tree(tmp_path, {"train.py": script + 'parser.add_argument("--lr")\n'}))
     assert program is not None
     assert set(program.options) == {"lr"}
+
+
+def test_a_module_outside_the_program_s_folder_is_shown_relative_to_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tree = SourceTree((tmp_path / "src",), tmp_path / "scripts")
+    assert tree.show_path(tmp_path / "src/train.py") == "src/train.py"
+    assert tree.show_path(Path("/other/train.py")) == "/other/train.py"

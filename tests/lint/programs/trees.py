@@ -8,7 +8,7 @@ from textwrap import dedent
 
 from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.programs.modules import SourceTree
-from attncheck.lint.programs.program import Entry, read_program
+from attncheck.lint.programs.program import Entry, reach_program, read_program
 
 
 def write_tree(folder: Path, files: Mapping[str, str]) -> Path:
@@ -30,4 +30,4 @@ def read_script(
 ) -> Program | None:
     """Return what the reader makes of a script of a folder."""
     tree = SourceTree((folder, *more_folders), folder)
-    return read_program(Entry(str(folder / script)), tree, find_nothing, config)
+    return read_program(reach_program(Entry(str(folder / script)), tree), find_nothing, config)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from attncheck.core.launch import Launch, Setting, SourceLocation, Word
+from attncheck.core.program import ProgramOption
 from attncheck.core.records import replace
 from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Release
 from attncheck.lint.programs.places import find_own_program, open_tree
@@ -77,7 +78,7 @@ class HydraInputs:
     group_choices: Mapping[str, str] = field(default_factory=dict)  # groups for which overrides select an option
     is_unread: bool = False  # the configuration that it names is no release's, and was not found
     program: Word | None = None  # the module or script as written
-    tree_defaults: Mapping[str, str | None] = field(default_factory=dict)  # of the configuration next to the launch
+    tree_options: Mapping[str, ProgramOption] = field(default_factory=dict)  # of the configuration next to the launch
     calls: frozenset[str] | None = None  # names in `NAMED` of the program; None if it is that of verl
 
     @property
@@ -120,7 +121,7 @@ def parse_hydra_inputs(launch: Launch) -> HydraInputs:
         module=read_module(launch),
         entries=launch.entries,
         program=program,
-        tree_defaults={name: option.default for name, option in options.items()},
+        tree_options=options,
         calls=None if not launch.words or read_module(launch) in OWN_PROGRAMS else _list_named(launch) or frozenset(),
     )
 
@@ -244,9 +245,9 @@ def resolve_config(inputs: HydraInputs, release: Release) -> HydraInputs:
         config_name = "ppo_megatron_trainer"  # the name in 0.7.0 and before; a group since 0.7.1
     groups = release.group_choices(config_name)
     choices = {override.key: override.value for override in inputs.overrides if _is_group_choice(override, groups)}
-    if is_on_megatron and not lacks_group and not inputs.tree_defaults:
+    if is_on_megatron and not lacks_group and not inputs.tree_options:
         choices.setdefault("model_engine", "megatron")
-    is_unread = is_other and (not inputs.tree_defaults or "$" in inputs.config_name)
+    is_unread = is_other and (not inputs.tree_options or "$" in inputs.config_name)
     return replace(inputs, config_name=config_name, is_foreign=not is_own, group_choices=choices, is_unread=is_unread)
 
 

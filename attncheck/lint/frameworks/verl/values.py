@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from attncheck.core.launch import Setting, SourceLocation
@@ -87,8 +88,8 @@ def compose_values(inputs: HydraInputs, release: Release) -> Values:
     schema = release.schema(inputs.config_name, inputs.group_choices) if inputs.config_name else {}
     by_key: dict[str, Any] = dict(schema)
     if not inputs.group_choices:  # another option of a group has other defaults
-        for name, text in inputs.tree_defaults.items():
-            by_key[name] = None if text is None else parse_scalar(text)
+        for name, option in inputs.tree_options.items():
+            by_key[name] = None if option.default is None else parse_scalar(option.default)
     written_settings: dict[str, Setting] = {}
     for entry in inputs.entries:
         _set_leaves(by_key, entry.name, parse_scalar(entry.value) if entry.known else UnresolvedValue(entry.value))
@@ -133,6 +134,7 @@ def _set_leaves(by_key: dict[str, Any], key: str, value: Any) -> None:
     by_key[key] = value
 
 
+@lru_cache(maxsize=4096)  # launches repeat the texts of their tree's configuration
 def parse_scalar(text: str) -> Any:
     """Return a value as Hydra reads it: a number, a boolean, null, a list or table, or the text itself."""
     text = text.strip()
