@@ -70,6 +70,21 @@ def test_requirements(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "allowed"),
+    [
+        (("transformers<=4.45.2,>=4.41.2", "transformers<=4.48.2,!=4.46.*,>=4.41.2"), "<=4.48.2,>=4.41.2"),
+        (("transformers>=4.41", "transformers>=4.45"), ">=4.41"),
+        (("transformers==4.40", "transformers>=4.45"), NO_VERSION),
+        (("transformers>=4.45,<5", "transformers>=4.45,<5"), "<5,>=4.45"),
+    ],
+)
+def test_requirements_that_differ_between_interpreters(tmp_path: Path, lines: tuple[str, str], allowed: str) -> None:
+    """What only one interpreter's requirement excludes is allowed, since the interpreter is unknown."""
+    text = f"{lines[0]}; python_version < '3.10'\n{lines[1]}; python_version >= '3.10'\n"
+    assert read(tmp_path, "requirements.txt", text).allowed["transformers"] == allowed
+
+
+@pytest.mark.parametrize(
     ("lines", "remark"),
     [
         ("torch==2.6\ntorch==2.7", "torch is required in versions that exclude each other: ==2.6, ==2.7"),

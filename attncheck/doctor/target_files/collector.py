@@ -1,7 +1,7 @@
 """Collects the packages that files name, for every interpreter that the environment may have."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from packaging.markers import Marker
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import InvalidSpecifier, Specifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.io.errors import BadUsage
@@ -114,8 +114,7 @@ class Collector:
             if len(resolved) == 1 and (version := next(iter(resolved))):
                 versions[name] = version
             else:
-                texts = dict.fromkeys(entry.specifier for entry in entries if entry.specifier)
-                allowed[name] = ", ".join(texts) or NO_VERSION
+                allowed[name] = _find_allowed(entries, possible)
         return PackageList(versions, allowed, tuple(self.remarks))
 
     def _resolve(self, name: str, entries: list[Entry], index: int) -> str:
@@ -149,6 +148,33 @@ def find_pin(specifier: SpecifierSet) -> str:
             except InvalidVersion:
                 return ""
     return ""
+
+
+def _find_allowed(entries: Sequence[Entry], possible: frozenset[int]) -> str:
+    """Return the versions that some interpreter may get; only clauses that hold in each of them are kept."""
+    texts = [
+        tuple(dict.fromkeys(entry.specifier for entry in entries if index in entry.interpreters and entry.specifier))
+        for index in sorted(possible)
+    ]
+    different = tuple(dict.fromkeys(texts))
+    if len(different) == 1:
+        return ", ".join(different[0]) or NO_VERSION
+    try:
+        specifiers = [SpecifierSet(",".join(parts)) for parts in different]
+    except InvalidSpecifier:
+        return NO_VERSION
+    clauses = dict.fromkeys(clause for specifier in specifiers for clause in specifier)
+    common = (str(clause) for clause in clauses if all(_implies(specifier, clause) for specifier in specifiers))
+    return ",".join(sorted(common)) or NO_VERSION
+
+
+def _implies(specifier: SpecifierSet, clause: Specifier) -> bool:
+    """Return whether a specifier has a clause, or a tighter bound of its kind."""
+    kind = clause.operator[:1]
+    return clause in specifier or any(
+        kind in ("<", ">") and kind == other.operator[:1] and Version(other.version) in SpecifierSet(str(clause))
+        for other in specifier
+    )
 
 
 def _make_interpreter(python: str, machine: str) -> Mapping[str, Any]:
