@@ -76,6 +76,24 @@ def find_model_arguments(tree: SourceTree, main: SourceModule, names: Iterable[s
         elif len({ast.dump(value) for _, value in rows}) == 1 and isinstance(rows[0][1], ast.IfExp):
             setting = _make_setting(name, ast.unparse(rows[0][1]), *rows[0], is_read=True)
             yield replace(setting, known=False)
+        elif tables := [(module, table) for module, call in calls for table in _list_tables(main, module, call, name)]:
+            yield replace(_make_setting(name, ast.unparse(tables[0][1]), *tables[0], is_read=True), known=False)
+
+
+def _list_tables(main: SourceModule, module: SourceModule, call: ast.Call, name: str) -> list[ast.expr]:
+    """Return the tables of a call's `**` if one may contain an argument, as after `options["dtype"] = …`.
+
+    [] if the call has the argument itself, or if the program reads an option of this name, which then decides.
+    """
+    modules = {item.path: item for item in (main, module)}.values()
+    attributes = {node.attr for item in modules for node in list_kind(item.body, ast.Attribute)}
+    keys = [key for item in modules for node in list_kind(item.body, ast.Dict) for key in node.keys]
+    keys += [node.slice for item in modules for node in list_kind(item.body, ast.Subscript)]
+    is_stored = any(getattr(key, "value", None) == name for key in keys)
+    is_passed = any(word.arg == name for word in call.keywords)
+    return [
+        word.value for word in call.keywords if word.arg is None and is_stored and not is_passed | (name in attributes)
+    ]
 
 
 def find_passed_arguments(calls: Sequence[Call], is_passed: Callable[[str], bool]) -> Iterator[FixedSetting]:

@@ -243,7 +243,8 @@ class SourceTree:
             return resolved or External(f"{owner.name}.{name}")
         if isinstance(owner, Definition) and isinstance(owner.node, ast.ClassDef):
             for statement in owner.node.body:
-                if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name:
+                is_function = isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef))
+                if is_function and statement.name == name and not is_signature(statement):
                     return Definition(owner.module, statement)
         return None
 
@@ -285,9 +286,16 @@ def _iter_module_statements(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt
                 yield from _iter_module_statements(handler.body)
 
 
+def is_signature(node: ast.AST) -> bool:
+    """Return whether a function only adds a signature to another one: `@overload def load(path: str) -> Model: ...`."""
+    decorators = getattr(node, "decorator_list", ())
+    return any("overload" in (getattr(item, "id", ""), getattr(item, "attr", "")) for item in decorators)
+
+
 def _bound_names(statement: ast.stmt) -> Iterator[str]:
     if isinstance(statement, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-        yield statement.name
+        if not is_signature(statement):
+            yield statement.name
     elif isinstance(statement, ast.Import):
         for alias in statement.names:
             yield alias.asname or alias.name.partition(".")[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 from attncheck.lint.programs.dataclass_fields import MODEL_BASES, FindExternal
 from attncheck.lint.programs.literals import UNKNOWN
-from attncheck.lint.programs.modules import INSTALLED, Definition, SourceModule, SourceTree, unparse
+from attncheck.lint.programs.modules import INSTALLED, Definition, SourceModule, SourceTree, is_signature, unparse
 
 MAX_CLASSES = 60
 PLAIN_BASES = frozenset({"object", "ABC", "Generic", "Protocol", "NamedTuple", *MODEL_BASES})
@@ -69,7 +69,7 @@ class Record:
         start = self.classes.index(after) + 1 if after in self.classes else 0
         for owner in self.classes[start:]:
             for statement in getattr(owner.node, "body", ()):
-                if isinstance(statement, Function) and statement.name == name:
+                if isinstance(statement, Function) and statement.name == name and not is_signature(statement):
                     return Closure(owner.module, statement, owner, self)
         return None
 

@@ -139,6 +139,38 @@ def test_a_value_of_a_file_may_be_null(tmp_path: Path) -> None:
     assert outcome.place.startswith("config.py:")
 
 
+OVERLOADS = """
+    from typing import TYPE_CHECKING, overload
+
+    class Loader:
+        def __init__(self, config):
+            self.config = config
+        @overload
+        def load(self, path: str) -> object: ...
+        def load(self, path):
+            return {RESULT}
+
+    if TYPE_CHECKING:
+        @overload
+        def make(config: object) -> object: ...
+
+    def make(config):
+        return {RESULT}
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "texts"), [("read(config)", []), ("None", ["ValueError: nothing is made"])], ids=["unknown", "nothing"]
+)
+@pytest.mark.parametrize("call", ["make(config)", "loader.load(config)"])
+def test_a_signature_is_not_the_function(tmp_path: Path, call: str, result: str, texts: list[str]) -> None:
+    lines = f"loader = Loader(config)\n        model = {call}\n        if model is None: raise ValueError('nothing is made')"
+    script = SCRIPT.replace("import Trainer", "import Trainer\n    from making import Loader, make")
+    script = script.replace("load(config.steps)", lines)
+    files = {**FILES, "train.py": script, "making.py": OVERLOADS.replace("{RESULT}", result)}
+    assert [outcome.text for outcome in find(write_tree(tmp_path, files))] == texts
+
+
 @pytest.mark.parametrize(
     "line",
     [

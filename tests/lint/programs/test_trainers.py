@@ -13,6 +13,7 @@ from attncheck.lint.inputs import Inputs, make_file_reader, make_readers
 from attncheck.lint.own_attention import add_fixed_arguments
 from attncheck.lint.sources import read_source
 from attncheck.lint.training_scripts import find_missing_script
+from attncheck.lint.unknown_values import find_unknown_parts, list_alternatives
 from tests import snapshots as s
 from tests.lint.launches import read_model
 from tests.lint.programs.trees import write_tree
@@ -496,14 +497,47 @@ def train(attn_implementation=None):
         ("train(attn_implementation=chosen)", "more = {}", ""),
         ("train()", "more = {}", ""),
         ("train(attn_implementation='sdpa')", "more = dict(attn_implementation=a)", ""),
-        ("train(attn_implementation='sdpa')", "more = {'attn_implementation': a}", ""),
+        ("train(attn_implementation='sdpa')", "more = {'attn_implementation': a}", "unknown"),
+        ("train(attn_implementation='sdpa')", "more = {}\n    if fast: more['attn_implementation'] = 'fa'", "unknown"),
+        ("train(attn_implementation='sdpa')", "more = {}\n    if fast: more['device_map'] = 'auto'", "sdpa"),
         ("train(attn_implementation='sdpa')\ntrain(attn_implementation='eager')", "more = {}", ""),
     ],
 )
 def test_an_attention_that_the_program_passes_on(tmp_path: Path, main: str, before: str, expected: str) -> None:
     files = {"train_mem.py": f"from own.train import train\n{main}\n", "own/train.py": LOADS.format(before)}
     [launch] = read_tree(tmp_path, files, f"torchrun train_mem.py {OPTIONS}")
-    assert {setting.name: setting.value for setting in launch.fixed}.get("attn_implementation", "") == expected
+    fixed = {setting.name: setting.value if setting.known else "unknown" for setting in launch.fixed}
+    assert fixed.get("attn_implementation", "") == expected
+
+
+ARGUMENTS_TABLE = """
+from transformers import AutoModelForCausalLM
+from trl import ModelConfig, SFTConfig, SFTTrainer, TrlParser
+def main(own, args, model_args):
+    options = {{"trust_remote_code": True}}
+    {0}
+    model = AutoModelForCausalLM.from_pretrained(model_args.model_name_or_path, **options)
+    SFTTrainer(model=model, args=args).train()
+main(*TrlParser((Own, SFTConfig, ModelConfig)).parse_args_and_config())
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("if own.use_flash_attn: options['attn_implementation'] = 'flash_attention_2'", True),
+        ("options.update({'attn_implementation': 'eager' if own.is_old else 'flash_attention_2'})", True),
+        ("options['attn_implementation'] = model_args.attn_implementation", False),
+        ("options['device_map'] = 'auto'", False),
+    ],
+)
+def test_an_attention_in_a_table_of_arguments_is_not_the_default(tmp_path: Path, line: str, expected: bool) -> None:
+    command = "python train.py --use_flash_attn True --packing True --output_dir o"
+    [launch] = read_tree(tmp_path, {"train.py": ARGUMENTS_TABLE.format(line)}, command)
+    [trl] = [framework for framework in frameworks.load() if framework.name == "trl"]
+    job, *others = [trl.read(one, "0.24.0", s.h200()) for one in (launch, *list_alternatives(launch))]
+    unknown = find_unknown_parts(job, others, launch)
+    assert ("attn_implementation" in unknown) is expected
 
 
 WITHOUT = """
