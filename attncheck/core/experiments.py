@@ -197,7 +197,7 @@ class TwinMeasurement:
 
 @dataclass(frozen=True)
 class Experiments:
-    """All measurements, and the experiments that failed."""
+    """All measurements."""
 
     gradients: tuple[GradientMeasurement, ...] = ()
     batches: tuple[BatchMeasurement, ...] = ()
@@ -207,7 +207,6 @@ class Experiments:
     evaluations: tuple[EvaluationMeasurement, ...] = ()
     scorings: tuple[ScoringMeasurement, ...] = ()
     twins: tuple[TwinMeasurement, ...] = ()
-    lost: tuple[str, ...] = ()  # experiments without a result, with the reason
 
     @property
     def unmeasured(self) -> tuple[str, ...]:

@@ -138,7 +138,9 @@ def doctor(
         from attncheck.doctor.experiments.run import add_experiments
 
         examined = interpreter.python
-        snapshot = with_progress(lambda report_progress: add_experiments(snapshot, examined, report_progress))
+        snapshot = with_progress(
+            lambda report_progress: add_experiments(snapshot, examined, timeout or 0, report_progress)
+        )
     report = engine.run_rules(snapshot, needs_of_profile(policy.profile, snapshot), policy.select, policy.ignore)
     if ring_size is None or interpreter is None:
         refuse_options(FOR_RING, rendezvous_timeout=rendezvous_timeout)

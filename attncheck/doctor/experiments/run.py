@@ -6,8 +6,8 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import attncheck
@@ -32,57 +32,85 @@ PROGRAMS = (
     "twins",
     "twin_makers",
 )
-EXPERIMENTS = {
-    "trainers": ("dividing a batch, the keys of a batch, resuming, saving, evaluating, neutral changes", ""),
-    "deepspeed": ("accumulating under ZeRO", "deepspeed"),
-}  # name: title, the additional package that it needs
 NEEDED = ("torch", "transformers", "accelerate")
 SECONDS = 480.0  # for all experiments: the first import of torch can take a minute on a cold disk
-NO_ANSWER = "no answer in time"  # of ranks that were stopped; not cached
-MAX_BYTES = 1 << 20
+GRACE = 30.0  # in which a child that stopped its parts answers
+MAX_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one part of the experiments measured in a run that had so many seconds."""
+
+    name: str
+    measured: Experiments
+    seconds: float
+    reason: str = ""  # why it did not end
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The parts that were run with the same packages."""
+
+    parts: tuple[Part, ...] = ()
 
 
 def add_experiments(
-    snapshot: Snapshot, python: str | None, report_progress: Callable[[str], None] = lambda text: None
+    snapshot: Snapshot,
+    python: str | None,
+    seconds: float = SECONDS,
+    report_progress: Callable[[str], None] = lambda text: None,
 ) -> Snapshot:
-    """Return the snapshot with the experiments' results; an experiment without a result is listed as lost."""
+    """Return the snapshot with the experiments' results; a part that did not end is listed as lost.
+
+    Such a part is run again only with more seconds than it had.
+    """
     missing = [name for name in NEEDED if not snapshot.lists(name)]
     if missing:
         return replace(snapshot, experiments=Absent(f"{', '.join(missing)} not installed: no Trainer can run"))
-    path = _kept_path(snapshot)
-    kept = _read_kept(path)
-    if kept is None or kept.lost:
-        report_progress(f"running micro-experiments: {', '.join(title for title, _ in EXPERIMENTS.values())}")
-        kept = _run(python or sys.executable, snapshot)
-        if kept.gradients:  # if others are lost, lint takes these, and the next `doctor --deep` measures again
-            _keep(path, kept)
-    lost = tuple(f"experiment: {reason}" for reason in (*kept.lost, *kept.unmeasured))
-    return replace(snapshot, experiments=Known(kept), lost=(*snapshot.lost, *lost))
+    path, seconds = _kept_path(snapshot), max(seconds, SECONDS)
+    parts = _read_kept(path)
+    settled = tuple(part for part in parts if not part.reason or part.seconds >= seconds)
+    lost: tuple[str, ...] = ()
+    if not parts or settled != parts:
+        report_progress("running micro-experiments with the installed trainers")
+        measured, lost = _run(python or sys.executable, seconds, [part.name for part in settled])
+        parts = (*settled, *measured)
+        if measured:
+            _keep(path, Kept(parts))
+    found = _join(parts)
+    reasons = [f"{part.name}: not measured in {part.seconds:g} s: {part.reason}" for part in parts if part.reason]
+    again = f" (`--timeout {2 * seconds:g}` runs it again)"
+    lost_parts = (*(f"{reason}{again}" for reason in reasons), *lost, *found.unmeasured)
+    return replace(
+        snapshot, experiments=Known(found), lost=(*snapshot.lost, *(f"experiment: {reason}" for reason in lost_parts))
+    )
 
 
 def find_kept_experiments(snapshot: Snapshot) -> Fact[Experiments]:
     """Return the cached results of an earlier `doctor --deep` with these packages."""
-    kept = _read_kept(_kept_path(snapshot))
-    return Known(kept) if kept is not None else Absent("nothing was measured: attncheck doctor --deep does")
+    found = _join(_read_kept(_kept_path(snapshot)))
+    return Known(found) if found.gradients else Absent("nothing was measured: attncheck doctor --deep does")
 
 
-def _run(python: str, snapshot: Snapshot) -> Experiments:
-    deadline, sources = time.monotonic() + SECONDS, read_sources()
-    measured: dict[str, object] = {}
-    lost = []
-    for name, (title, package) in EXPERIMENTS.items():  # one after another, because each imports torch
-        if package and not snapshot.lists(package):
-            continue
-        message = {"package": PACKAGE, "sources": sources, "call": name, "request": {}}
-        result = wait_for_children([Child(python, name, message)], deadline)[name]
-        if isinstance(result.answer, dict) and "too_old" not in result.answer:
-            measured.update(result.answer)
-        else:
-            lost.append(f"{title}: {result.describe_failure()}")
-    experiments = codec.read(Experiments, {**measured, "lost": lost})
-    late = [item.division for item in experiments.gradients if item.error == NO_ANSWER]
-    late += [f"neutral changes of {item.trainer}" for item in experiments.twins if item.error == NO_ANSWER]
-    return replace(experiments, lost=(*lost, *(f"{name}: {NO_ANSWER}" for name in late)))
+def _join(parts: Sequence[Part]) -> Experiments:
+    """Return the measurements of all parts."""
+    names = [field.name for field in fields(Experiments)]
+    return Experiments(
+        **{name: tuple(item for part in parts for item in getattr(part.measured, name)) for name in names}
+    )
+
+
+def _run(python: str, seconds: float, settled: Sequence[str]) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+    """Return the parts that were run, and why none was."""
+    request = {"seconds": seconds, "settled": settled}
+    message = {"package": PACKAGE, "sources": read_sources(), "call": "experiments", "request": request}
+    child = Child(python, "experiments", message)
+    result = wait_for_children([child], time.monotonic() + seconds + GRACE)["experiments"]
+    if not isinstance(result.answer, dict) or "too_old" in result.answer:
+        return (), (result.describe_failure(),)
+    answers = ({"name": name, "seconds": seconds, **answer} for name, answer in result.answer.items())
+    return tuple(codec.read(Part, answer) for answer in answers), ()
 
 
 def read_sources() -> dict[str, str]:
@@ -104,13 +132,13 @@ def _kept_path(snapshot: Snapshot) -> Path | None:
     return folder / f"experiments-{digest_facts(facts)}.json"
 
 
-def _read_kept(path: Path | None) -> Experiments | None:
+def _read_kept(path: Path | None) -> tuple[Part, ...]:
     with contextlib.suppress(ValueError):  # a BadDocument is one
-        return codec.loads(Experiments, read_kept(path, MAX_BYTES).decode())
-    return None
+        return codec.loads(Kept, read_kept(path, MAX_BYTES).decode()).parts
+    return ()
 
 
-def _keep(path: Path | None, experiments: Experiments) -> None:
+def _keep(path: Path | None, kept: Kept) -> None:
     if path is not None:
         with contextlib.suppress(OSError):
-            replace_private_file(path, codec.dumps(experiments))
+            replace_private_file(path, codec.dumps(kept, None))

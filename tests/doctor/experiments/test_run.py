@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from attncheck.core.experiments import BatchMeasurement, Experiments, GradientMeasurement
 from attncheck.core.facts import Absent, Known
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.experiments import run
 from attncheck.workers.child import ChildResult
 from tests import snapshots as s
-
-MEASURED = Experiments(
-    (GradientMeasurement("transformers", "one batch", 1.0, 1.0, 1.0),),
-    (BatchMeasurement("trl", "packing", "sdpa", ("input_ids",), False),),
-)
 
 
 def with_trainer() -> Snapshot:
@@ -28,41 +23,59 @@ def test_without_a_trainer_nothing_is_run() -> None:
     assert isinstance(missing, Absent) and "accelerate" in missing.reason
 
 
-def test_what_was_measured_is_kept_until_a_package_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    runs: list[str] = []
+def answer(reason: str = "", **measured: object) -> dict[str, object]:
+    return {"reason": reason, "measured": measured}
 
-    def measure(python: str, snapshot: Snapshot) -> Experiments:
-        runs.append(python)
-        return MEASURED
 
-    monkeypatch.setattr(run, "_run", measure)
-    assert run.add_experiments(with_trainer(), "python").experiments == Known(MEASURED)
-    assert run.add_experiments(with_trainer(), "python").experiments == Known(MEASURED) and len(runs) == 1
-    assert run.find_kept_experiments(with_trainer()) == Known(MEASURED)
+class Machine:
+    """Runs no child: gives the answers of parts, and records which were settled."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.settled: list[list[str]] = []
+        self.parts: dict[str, object] = {}
+        monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+        monkeypatch.setattr(run, "Child", self._start)
+        monkeypatch.setattr(run, "wait_for_children", self._wait)
+
+    def _start(self, python: str, call: str, message: dict[str, Any]) -> None:
+        self.settled.append(message["request"]["settled"])
+
+    def _wait(self, children: object, deadline: float) -> dict[str, ChildResult]:
+        parts = {name: part for name, part in self.parts.items() if name not in self.settled[-1]}
+        return {"experiments": ChildResult("ok", parts) if parts else ChildResult("died", returncode=1)}
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    return Machine(monkeypatch, tmp_path)
+
+
+STEPS = answer(gradients=[{"trainer": "transformers", "division": "one batch", "ratio": 1.0}])
+KEYS = answer(batches=[{"trainer": "trl", "layout": "packing", "attention": "sdpa", "keys": ["input_ids"]}])
+
+
+def test_what_was_measured_is_kept_until_a_package_changes(machine: Machine) -> None:
+    machine.parts = {"steps": STEPS, "keys": KEYS}
+    first = run.add_experiments(with_trainer(), "python")
+    assert run.add_experiments(with_trainer(), "python") == first and len(machine.settled) == 1
+    assert run.find_kept_experiments(with_trainer()) == first.experiments
     changed = s.with_package(with_trainer(), "transformers", "5.18.0")
     assert isinstance(run.find_kept_experiments(changed), Absent)
     run.add_experiments(changed, "python")
-    assert len(runs) == 2
+    assert machine.settled == [[], []]
 
 
-def test_an_experiment_without_an_answer_is_lost_and_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(run, "_run", lambda python, snapshot: Experiments(lost=("the keys of a batch: it died",)))
-    assert run.add_experiments(with_trainer(), "python").lost == ("experiment: the keys of a batch: it died",)
+def test_experiments_without_an_answer_are_lost_and_not_kept(machine: Machine) -> None:
+    for _ in range(2):
+        assert run.add_experiments(with_trainer(), "python").lost == ("experiment: it ended with exit status 1: no message",)
     assert isinstance(run.find_kept_experiments(with_trainer()), Absent)
 
 
-def test_a_trainer_that_could_not_be_made_is_lost_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    broken = Experiments(
-        (GradientMeasurement("llamafactory", "one batch", error="TypeError: no"),),
-        (
-            BatchMeasurement("llamafactory", "padded", "sdpa", error="TypeError: no"),
-            BatchMeasurement("llamafactory", "padding_free", "sdpa", error="ValueError: it has none"),
-        ),
-    )
-    monkeypatch.setattr(run, "_run", lambda python, snapshot: broken)
+def test_a_trainer_that_could_not_be_made_is_lost_too(machine: Machine) -> None:
+    broken = {"trainer": "llamafactory", "error": "TypeError: no"}
+    none = {**broken, "layout": "padding_free", "attention": "sdpa", "error": "ValueError: it has none"}
+    batches = [{**broken, "layout": "padded", "attention": "sdpa"}, none]
+    machine.parts = {"steps": answer(gradients=[{**broken, "division": "one batch"}], batches=batches)}
     lost = run.add_experiments(with_trainer(), "python").lost
     assert [text for text in lost if "llamafactory" in text] == [
         "experiment: gradients of llamafactory, one batch: TypeError: no",
@@ -71,13 +84,17 @@ def test_a_trainer_that_could_not_be_made_is_lost_too(monkeypatch: pytest.Monkey
     assert run.add_experiments(with_trainer(), "python").lost == lost, "kept, and still not silent"
 
 
-def test_ranks_that_were_stopped_are_lost_and_measured_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    late = {"trainer": "transformers", "division": "two ranks", "error": run.NO_ANSWER}
-    answers = {"trainers": ChildResult("ok", {"gradients": [late], "batches": []})}
-    monkeypatch.setattr(run, "Child", lambda python, call, message: None)
-    monkeypatch.setattr(run, "wait_for_children", lambda children, deadline: answers)
-    assert "experiment: two ranks: no answer in time" in run.add_experiments(with_trainer(), "python").lost
-    assert isinstance(run.find_kept_experiments(with_trainer()), Known), "lint takes what was measured"
-    monkeypatch.setattr(run, "_run", lambda python, snapshot: MEASURED)
-    assert run.add_experiments(with_trainer(), "python").experiments == Known(MEASURED)
+def test_a_part_that_was_stopped_is_run_again_only_with_more_time_and_alone(machine: Machine) -> None:
+    half = {"trainer": "trl", "variant": "dpo", "change": "padding_free"}
+    machine.parts = {"steps": STEPS, "twins": answer("no answer in time", twins=[half])}
+    first = run.add_experiments(with_trainer(), "python")
+    assert [text for text in first.lost if "twins: not measured in 480 s" in text and "--timeout 960" in text]
+    kept = run.find_kept_experiments(with_trainer())
+    assert isinstance(kept, Known) and len(kept.value.twins) == 1, "lint takes what was measured"
+    assert run.add_experiments(with_trainer(), "python").lost == first.lost and len(machine.settled) == 1
+    machine.parts["twins"] = answer(twins=[half, {**half, "change": "more padding"}])
+    again = run.add_experiments(with_trainer(), "python", 960)
+    assert machine.settled == [[], ["steps"]] and not again.lost
+    assert isinstance(again.experiments, Known)
+    assert (len(again.experiments.value.twins), len(again.experiments.value.gradients)) == (2, 1)
+    assert run.add_experiments(with_trainer(), "python") == again and len(machine.settled) == 2

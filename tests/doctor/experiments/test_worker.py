@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from attncheck.doctor.experiments.worker import frameworks, liger, main
-from attncheck.doctor.experiments.worker.ranks import fork_ranks
+from attncheck.doctor.experiments.worker.ranks import fork_ranks, run_parts
 
 
 class Loop:
@@ -146,6 +147,25 @@ def test_a_model_that_ranks_share_is_compared_with_the_whole_one(tmp_path: Path,
 
 def test_a_rank_that_waits_for_ever_is_stopped_and_has_no_answer() -> None:
     assert fork_ranks(2, lambda: time.sleep(60), 1)() == []
+
+
+def test_each_part_keeps_what_it_measured_before_it_ended(tmp_path: Path) -> None:
+    def stop(how: Callable[[], object]) -> Iterator[tuple[str, dict[str, Any]]]:
+        yield "twins", {"trainer": "trl", "ratio": float("nan")}
+        how()
+
+    def fail() -> None:
+        raise KeyError("no such\nkey")
+
+    hows: dict[str, Callable[[], object]] = {
+        "ends": dict, "waits": partial(time.sleep, 60), "fails": fail, "dies": lambda: os.kill(os.getpid(), 9),
+    }  # fmt: skip
+    parts = {name: partial(stop, how) for name, how in hows.items()}
+    answers = run_parts(parts, str(tmp_path), time.monotonic() + 2)
+    assert [len(answer["measured"]["twins"]) for answer in answers.values()] == [1] * 4
+    reasons = {name: answer["reason"] for name, answer in answers.items()}
+    assert reasons.pop("dies").startswith("it died (wait status ")
+    assert reasons == {"ends": "", "waits": "no answer in time", "fails": "KeyError: 'no such\\nkey'"}
 
 
 def install_liger(monkeypatch: pytest.MonkeyPatch, function: type) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from attncheck.core.experiments import AccumulationMeasurement
-from attncheck.doctor.experiments import run
 from attncheck.doctor.experiments.worker import zero
-from attncheck.workers.child import Child, wait_for_children
 
 HELPERS = ("einops", "hjson", "msgpack", "ninja", "psutil", "py-cpuinfo", "pydantic", "tqdm")  # that DeepSpeed imports
 
@@ -76,12 +74,13 @@ def test_real_releases(
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(tmp_path)]
     subprocess.run([*pip, *HELPERS], check=True)
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", f"deepspeed=={release}"], check=True, env=environment)
-    message = {"package": run.PACKAGE, "sources": run.read_sources(), "call": "accumulation", "request": {}}
+    program = (
+        "import json, sys, tempfile; from attncheck.doctor.experiments.worker.main import measure_accumulation;"
+        "items = list(measure_accumulation(tempfile.mkdtemp())); json.dump(items, sys.stderr)"
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    child = Child(sys.executable, "accumulation", message)
-    answer = wait_for_children([child], time.monotonic() + run.SECONDS)["accumulation"].answer
-    assert isinstance(answer, dict)
-    measured = [AccumulationMeasurement(**item) for item in answer["measurements"]]
+    answer = json.loads(subprocess.run([sys.executable, "-c", program], stderr=-1, check=True).stderr.splitlines()[-1])
+    measured = [AccumulationMeasurement(**item) for _, item in answer]
     assert [(item.stage, item.offload) for item in measured] == list(zero.CONFIGURATIONS)
     found = {(item.stage, item.offload): tuple(item.weights) for item in measured if item.loses_gradients}
     assert found == lossy and all(item.weights for item in measured)

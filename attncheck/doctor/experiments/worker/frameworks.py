@@ -36,6 +36,9 @@ def list_makers() -> dict[str, Maker]:
 
 def import_frameworks() -> None:
     """Import what the makers import, so that forks of this process share it."""
+    import torch
+
+    torch.set_num_threads(1)  # a pool of threads would not survive a fork
     for module in MODULES:
         with contextlib.suppress(Exception):  # not installed, or broken: making its trainer says so
             importlib.import_module(module)

@@ -12,14 +12,15 @@ import gc
 import importlib.metadata
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import frameworks
 from .frameworks import STEPS, Maker, import_frameworks, list_makers
 from .keeping import PACKED, measure_packing, measure_windows
 from .liger import OWN_LOSS, SETTINGS, imitate_liger
-from .ranks import fork, fork_ranks
+from .ranks import fork_ranks, run_parts
 from .resume import measure_resume
 from .saving import list_adapters, list_cases, measure_change
 from .scoring import (
@@ -49,9 +50,6 @@ CHECKPOINTED = "LoRA with checkpointing"
 ADAPTER = "QLoRA"  # the adapter of a model that is marked as quantised: what trainers do with LoRA, and more
 BALANCING = "balancing loss"  # of a mixture of experts
 RANKS = 2  # of two micro-batches each
-RANK_SECONDS = 180  # for all trainers, after which the ranks are stopped
-TWIN_SECONDS = 400  # for the twins of one framework
-LATE = "no answer in time"
 # of TRL: baselines of adapters and of liger's losses; twins.py divides the batches of all of TRL's objectives
 OBJECTIVES = {"dpo": "DPO", "gkd": "GKD"}
 SET: dict[str, Any] = {"dpo": {"beta": 1.0}, "gkd": {"lmbda": 0.0}}  # a reference that differs shows; no sampling
@@ -66,54 +64,68 @@ ENVIRONMENT = {
 
 
 def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the measurements of the experiments `name`, "trainers" or "deepspeed", by their field."""
+    """Return what each part of the experiments measured, by field, and why it did not end.
+
+    The request has the seconds for all parts, and the names of those that are known (`settled`).
+    """
     import logging
     import warnings
 
+    started = time.monotonic()
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     gc.collect = lambda *_: 0  # accelerate's at each start takes 50 ms; Python's go on
     importlib.metadata.metadata = functools.cache(importlib.metadata.metadata)  # accelerate reads it at each question
-    measures = [measure_trainers, measure_keys, measure_saving] if name == "trainers" else [measure_accumulation]
-    measured: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(ENVIRONMENT, HF_DATASETS_CACHE=f"{folder}/datasets", MODELSCOPE_CACHE=f"{folder}/modelscope")
-        for measure in measures:
-            for field, item in measure(folder):
-                measured.setdefault(field, []).append(item)
-        return measured
+        import_frameworks()
+        save_models(f"{folder}/twins", make_model, _make_tokenizer)
+        deadline = started + request["seconds"]
+        parts = {name: part for name, part in list_parts(folder, deadline).items() if name not in request["settled"]}
+        gc.freeze()  # collections in forks would copy all pages
+        return run_parts(parts, folder, deadline)
+
+
+def list_parts(folder: str, deadline: float) -> dict[str, Callable[[], Iterable[Any]]]:
+    """Return the parts of the experiments, the longest first. Each runs in a fork, because frameworks patch Trainer.
+
+    Each yields measurements with their field of the answer.
+    """
+    trl, is_liger = ["trl"] * _has("trl"), _has("liger_kernel") and _has("triton")
+    parts: dict[str, Callable[[], Iterable[Any]]] = {}
+    for name in (*trl, *list_makers(), "transformers"):
+        options = (name, f"{folder}/twins", _training_arguments, _make_tokenizer, is_liger)
+        parts[f"neutral changes of {name}"] = functools.partial(_measure_twins, *options)
+    for name in ("transformers", *trl, *list_makers()):
+        parts[f"steps of {name}"] = functools.partial(measure_trainer_steps, name, f"{folder}/{name}")
+    parts["two ranks"] = functools.partial(measure_ranks, folder, deadline)
+    if trl:
+        parts["rows that TRL's trainers generate"] = functools.partial(measure_sampling, folder)
+    parts["saving"] = functools.partial(measure_saving, folder)
+    if _has("deepspeed"):
+        parts["accumulating under ZeRO"] = functools.partial(measure_accumulation, folder)
+    return parts
+
+
+def _measure_twins(*options: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield from (("twins", item) for item in measure_framework(*options))
 
 
 # Gradients: what the loss is divided by ------------------------------------------------------------------------------
-def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield, for each trainer, variant and division of documents, its gradient relative to that of their mean loss.
+def measure_trainer_steps(trainer: str, folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield, for each variant of a trainer and division of documents, its gradient relative to that of their mean loss.
 
-    And for each trainer whether it resumes. Each item has its field of the answer.
+    And whether it resumes, how it evaluates, and the keys of its batches.
     """
-    import torch
-
-    torch.set_num_threads(1)  # a pool of threads would not survive a fork
     save_model(folder)
-    import_frameworks()
-    makers = find_variants()
-    save_models(f"{folder}/twins", make_model, _make_tokenizer)
-    is_liger = _has("liger_kernel") and _has("triton")
-    read_twins = {}
-    for framework in (
-        "transformers",
-        *(["trl"] if _has("trl") else ()),
-        *list_makers(),
-    ):  # each in a fork, because they patch Trainer
-        own = functools.partial(measure_framework, framework, f"{folder}/twins", _training_arguments, _make_tokenizer)
-        read_twins[framework] = fork(functools.partial(own, is_liger), TWIN_SECONDS)
-    read_sampling = fork(lambda: [list(measure_sampling(folder))], TWIN_SECONDS)  # before ms-swift patches Trainer here
-    read_ranks = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), RANK_SECONDS)
-    without_replicas = list_makers()  # they split the model instead, or refuse
-    for (name, variant), make in makers.items():
+    is_split = trainer in list_makers()  # they split the model instead of replicating it, or refuse
+    for (name, variant), make in find_variants().items():
+        if name != trainer:
+            continue
         is_single = variant.endswith((CAPPED, EXPERTS, CHECKPOINTED))
         is_special = ADAPTER in variant or variant == BALANCING or is_single
         for division, steps, replicas in DIVISIONS[:1] if is_single or variant in OBJECTIVES else DIVISIONS:
-            if replicas == 1 or not (name in without_replicas or is_special):
+            if replicas == 1 or not (is_split or is_special):
                 question = {"trainer": name, "variant": variant, "division": division}
                 rows = EQUAL if variant == BALANCING else None  # it depends on how documents that differ are divided
                 yield "gradients", _answer(question, measure_step, make, folder, steps, replicas, rows=rows)
@@ -125,15 +137,21 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if not is_special:
             make_equal = functools.partial(make, folder, EQUAL, "padded", "sdpa", len(EQUAL), 1)
             answer = measure_evaluation({"trainer": name, "variant": variant}, make_equal)
-            if not variant and name not in without_replicas:
+            if not (variant or is_split):
                 answer["by_row"] = _answer({}, measure_evaluation_by_row, make, folder).get("by_row", 1.0)
             yield "evaluations", answer
-    for framework, read in read_twins.items():
-        yield from (("twins", item) for item in read() or [{"trainer": framework, "variant": "", "error": LATE}])
-    late_sampling = {"trainer": "trl", "variant": "grpo", "error": LATE}
-    yield from next(iter(read_sampling()), [("twins", late_sampling)])
-    late = {"trainer": "transformers", "division": "two ranks", "error": LATE}
-    yield from (("gradients", item) for item in read_ranks() or [late])
+        if not variant and name != "transformers":
+            yield from measure_keys(name, make, folder)
+
+
+def measure_ranks(folder: str, deadline: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the gradients of trainers on two ranks."""
+    makers = find_variants()
+    seconds = max(1, int(deadline - time.monotonic()))
+    answers = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), seconds)()
+    if not answers:
+        raise RuntimeError("a rank ended without an answer")
+    yield from (("gradients", item) for item in answers)
 
 
 def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterator[dict[str, Any]]:
@@ -535,21 +553,18 @@ def _make_tokenizer() -> Any:
 
 
 # Keys: which keys of a batch reach the model --------------------------------------------------------------------------
-def measure_keys(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield which keys a batch of each framework has, by layout and attention, and whether they separate documents.
+def measure_keys(name: str, make: Maker, folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield which keys a batch of a framework has, by layout and attention, and whether they separate documents.
 
-    And whether the rows of each keep their tokens.
+    And whether its rows keep their tokens.
     """
-    makers = {**({"trl": make_sft_trainer} if _has("trl") else {}), **list_makers()}
-    for name, make in makers.items():
-        for layout in LAYOUTS:
-            for attention in ATTENTIONS:
-                question = {"trainer": name, "layout": layout, "attention": attention}
-                yield "batches", _answer(question, measure_batch, make, folder, layout, attention)
-        question = {"trainer": name, "variant": "sft", "change": PACKED}
-        measured = _answer(question, lambda: {"twins": list(measure_packing(name, make, folder))})  # noqa: B023
-        yield from (("twins", item) for item in measured.get("twins", [measured]))
-    yield from (("twins", item) for item in measure_windows(_make_tokenizer()))
+    for layout in LAYOUTS:
+        for attention in ATTENTIONS:
+            question = {"trainer": name, "layout": layout, "attention": attention}
+            yield "batches", _answer(question, measure_batch, make, folder, layout, attention)
+    question = {"trainer": name, "variant": "sft", "change": PACKED}
+    measured = _answer(question, lambda: {"twins": list(measure_packing(name, make, folder))})
+    yield from (("twins", item) for item in measured.get("twins", [measured]))
 
 
 def measure_batch(make: Maker, folder: str, layout: str, attention: str) -> dict[str, Any]:
@@ -642,7 +657,8 @@ def measure_sampling(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 # Saving: whether a model remains the same -----------------------------------------------------------------------------
 def measure_saving(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield how much saving and loading, or merging an adapter, changes what a model computes."""
+    """Yield how much saving and loading, or merging an adapter, changes what a model computes, and a text's windows."""
+    yield from (("twins", item) for item in measure_windows(_make_tokenizer()))
     for model, operation, make, run in list_cases(folder, make_model):
         yield "savings", _answer({"model": model, "operation": operation}, measure_change, make, run)
     for model, operation, make, run in list_adapters():
