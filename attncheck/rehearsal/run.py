@@ -247,8 +247,8 @@ def run(
     if not launches:
         names = ", ".join(source.name for source in request.sources)
         raise NothingToRehearse(
-            f"{names}: starts neither a training that attncheck knows nor a script with options, or a file of "
-            f"them, for model, data, output and learning rate or steps"
+            f"{names}: starts neither a training that attncheck knows nor a script whose source trains a model that "
+            f"it loads, or that has options for model, data and learning rate or steps"
         )
     sections: list[RehearsalSection] = []
     findings: list[Finding] = []

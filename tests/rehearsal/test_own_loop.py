@@ -145,6 +145,20 @@ def test_a_loop_is_known_by_its_source_and_needs_no_option_for_its_output(
     assert read(command.replace("loop", "judge")) == []
 
 
+def test_a_loop_whose_source_loads_its_model_needs_no_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in is of the class that the source names; a loop around something else is none."""
+    text = (
+        "from transformers import AutoModelForCausalLM\nNAME = 'Qwen/Qwen2.5-0.5B'\n"
+        "model = AutoModelForCausalLM.from_pretrained(NAME)\nmodel(**batch).loss.backward()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    Path("loop.py").write_text(text)
+    [launch] = read("python loop.py")
+    assert (launch.job.trainer, launch.job.model) == ("loop", "Qwen/Qwen2.5-0.5B")
+    Path("gan.py").write_text(text.replace("AutoModelForCausalLM.from_pretrained", "make_generator"))
+    assert read("python gan.py") == []
+
+
 def test_the_first_folder_of_a_model_is_the_launchs_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("import sys\n")

@@ -1,9 +1,10 @@
 """A user's own script with its own training loop: it is rehearsed, but never linted.
 
-Only options common to many scripts are known: those of the model, the data and the output, together with a learning
-rate or a number of epochs or steps. Its loss is not documented. A loss that is some mean over its targets is assumed to
-be intended, and any other loss is not judged. The number of steps cannot be set, so the script is ended after its
-steps. Its output folder need not be an option, because own scripts run only where the user's files are protected."""
+Its source trains a model that it loads, or it has options common to many scripts: those of the model, the data and the
+output, together with a learning rate or a number of epochs or steps. Its loss is not documented. A loss that is some
+mean over its targets is assumed to be intended, and any other loss is not judged. The number of steps cannot be set, so
+the script is ended after its steps. Its output folder need not be an option, because own scripts run only where the
+user's files are protected."""
 
 import itertools
 from collections.abc import Mapping
@@ -45,6 +46,7 @@ from attncheck.lint.fields import (
 )
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.frameworks import Framework
+from attncheck.lint.programs.own_models import find_own_model, read_own_model
 from attncheck.lint.programs.trainers import OWN_LOOP
 
 OUTPUT_OPTIONS = (
@@ -82,13 +84,16 @@ def detect_trainer(launch: Launch) -> str:
     is_module = any(word.text == "-m" for word in launch.launcher_words)
     is_script = program.endswith(".py") or (is_module and (program.isidentifier() or "." in program))
     trains = find_options(launch, (*RATE_OPTIONS, *LENGTH_OF_TRAINING)) or launch.trainers == OWN_LOOP
-    names = find_options(launch, MODEL_OPTIONS) or find_data_option(launch)
-    return "loop" if is_script and trains and names else ""
+    if not is_script or not trains:
+        return ""
+    is_named = find_options(launch, MODEL_OPTIONS) or find_data_option(launch)
+    return "loop" if is_named or (launch.trainers == OWN_LOOP and read_own_model(launch)) else ""
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names; "" if it names none."""
-    return get_first_option(_join_file(launch), MODEL_OPTIONS)
+    """Return the model that the launch or its program names; "" if neither does."""
+    named = get_first_option(_join_file(launch), MODEL_OPTIONS) or find_own_model(launch)
+    return named or (read_own_model(launch) or ("", ""))[1]
 
 
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:

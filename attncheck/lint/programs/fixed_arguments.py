@@ -11,22 +11,26 @@ from attncheck.core.launch import NOWHERE, FixedSetting, SourceLocation
 from attncheck.core.lists import group_values
 from attncheck.lint.files.traced_models import loads_model, trace_models
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
-from attncheck.lint.programs.modules import SourceModule, SourceTree
+from attncheck.lint.programs.modules import Definition, SourceModule, SourceTree
 from attncheck.lint.programs.syntax import list_kind
 
 MODEL_ARGUMENTS = ("attn_implementation", "torch_dtype", "dtype")
 Call = tuple[SourceModule, ast.Call]
 
 
-def find_model_option(tree: SourceTree, main: SourceModule) -> str:
-    """Return the option that names the model: "base_model" of `from_pretrained(args.base_model)`.
+def list_model_names(tree: SourceTree, main: SourceModule) -> list[ast.expr | None]:
+    """Return the expression by which each call that loads a model names it, for the trainers' models if they are known.
 
-    "" if the calls that load a model for a trainer differ.
+    A name that its module assigns leads to its value; None if a call names nothing.
     """
-    calls = [call for _, call in _list_loads(tree, main)[0]]
-    values = [call.args[0] if call.args else None for call in calls]
-    names = {value.attr if isinstance(value, ast.Attribute) else "" for value in values}
-    return names.pop() if len(names) == 1 else ""
+
+    def follow(module: SourceModule, value: ast.expr) -> ast.expr:
+        resolved = tree.resolve(module, value) if isinstance(value, ast.Name) else None
+        is_value = isinstance(resolved, Definition) and isinstance(resolved.node, ast.expr)
+        return resolved.node if is_value else value
+
+    calls, _, _ = _list_loads(tree, main)
+    return [follow(module, call.args[0]) if call.args else None for module, call in calls]
 
 
 def _list_loads(tree: SourceTree, main: SourceModule) -> tuple[list[Call], list[SourceModule], bool]:
