@@ -694,6 +694,25 @@ def test_rewards_of_other_completions_are_noted(driver: Any) -> None:
     assert random.random() == drawn  # what the functions draw changes nothing in the training
 
 
+def find_thought(completions: list[Any], **columns: Any) -> list[float]:
+    return [float("<think>" in completion) for completion in completions]
+
+
+def find_thought_of_messages(completions: list[Any], **columns: Any) -> list[float]:
+    return find_thought([own if isinstance(own, str) else own[-1]["content"] for own in completions])
+
+
+def find_boxes(completions: list[Any], **columns: Any) -> list[float]:
+    return [float("boxed" in str(completion)) for completion in completions]
+
+
+def test_rewards_that_take_messages_for_texts_are_noted(driver: Any) -> None:
+    """One that finds nothing in either is not judged."""
+    driver.COMPLETIONS.functions = [find_thought, find_thought_of_messages, find_boxes]
+    driver.COMPLETIONS.reward(["w1", "w2"], [[{"role": "assistant", "content": "w6"}]] * 2, answer=["41", "42"])
+    assert [text.partition(",")[0] for text in script_code.CODE["as_texts"]] == ["find_thought"]
+
+
 def test_reward_functions_are_not_called_for_long(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that waits for a server is called no more after the time, in which the training waits for it."""
     calls: list[int] = []

@@ -80,7 +80,8 @@ def note_misplaced(functions: Sequence[Any], columns: Mapping[str, Any]) -> None
 
     Each gets completions of different lengths and formats, all at once and one by one. Rewards may depend on a group
     or on chance: only the same rewards in another order are a fault. If the halves of all change places, so should
-    the rewards, but a function may choose by place.
+    the rewards, but a function may choose by place. One that takes messages for texts returns the same for all of them,
+    and another reward for their texts.
     """
     given, count = len(columns["completions"]), 4 * len(columns["completions"])  # a batch may be a single group
     halves = [*range(count // 2, count), *range(count // 2)]
@@ -91,22 +92,27 @@ def note_misplaced(functions: Sequence[Any], columns: Mapping[str, Any]) -> None
     }
     others = {key: (lambda *_, **__: None) if callable(value) else value for key, value in columns.items()}
     texts: list[Any] = []
+    plain: list[str] = []
     for number, completion in enumerate(rows["completions"]):
         values = [str(own[number]) for own in rows.values() if isinstance(own[number], (str, int))]
         gap, answer = " " * (number % 3), " ".join(values[-3:]) if number**2 % 11 % 2 and values else number
         text = f"<think>{'w1 ' * (7 * number % 11 + 1)}</think><answer>{gap}{answer}{gap}</answer>"
+        plain.append(text)
         texts.append(text if isinstance(completion, str) else [{**completion[-1], "content": text}])
     rows["completions"] = texts
     until = time.monotonic() + REWARD_SECONDS
 
-    def call(function: Any, chosen: Sequence[int]) -> list[float]:
+    def call(function: Any, chosen: Sequence[int], **changed: Sequence[Any]) -> list[float]:
         if time.monotonic() > until:  # the training goes on: the script must not run alongside it for long
             raise TimeoutError
-        return list(map(float, function(**{**others, **{key: [own[n] for n in chosen] for key, own in rows.items()}})))
+        given = {key: [own[n] for n in chosen] for key, own in (rows | changed).items()}
+        return list(map(float, function(**{**others, **given})))
 
     for function in filter(is_foreign, functions):
         with contextlib.suppress(Exception):
             together, moved, again = (call(function, numbers) for numbers in (range(count), halves, range(count)))
+            if texts != plain and len({*together}) == 1 and call(function, range(count), completions=plain) != together:
+                CODE.setdefault("as_texts", []).append(describe_code(function))
             if together == again and max(abs(own - together[n]) for own, n in zip(moved, halves)) > 1e-6:  # rounding
                 alone = [call(function, [number])[0] for number in range(count)]
                 is_misplaced = together != alone and sorted(together) == sorted(alone)

@@ -21,6 +21,8 @@ def find_lost_rollouts(evidence: Evidence) -> Iterator[str]:
         yield f"{function} returns the rewards in another order than the completions: each is right, if called alone"
     for function in evidence.taken[0].code.get("merged", ()):
         yield f"{function} returns the reward of a prompt's last completion for all of them, so no advantage is left"
+    for function in evidence.taken[0].code.get("as_texts", ()):
+        yield f"{function} returns one reward for all completions: it takes texts, but gets lists of messages"
     words = evidence.step.index.words
     seen: Counter[int] = Counter()
     for piece in evidence.step.pieces:
