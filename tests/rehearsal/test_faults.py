@@ -149,6 +149,10 @@ FAULTS: dict[str, Fault] = {
         "ATN434",
         r"a hook zeroes the gradients of all 2 rows of lm_head.weight that the launch adds; .* hooks .*train.py",
     ),
+    "old_tokens_decay": Fault(
+        "ATN438",
+        r"weight_decay=0.1 changes \d+ of \d+ rows of lm_head.weight, .* the hook spoil_model.*train.py:\d+ zeroes",
+    ),
     "halved_after_each_batch": Fault(
         "ATN434", r"of 9 of 21 .* wrong: .* hooks on gradients: halve, \S*train.py:\d+ \(on model.layers.0"
     ),

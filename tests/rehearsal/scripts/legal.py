@@ -39,6 +39,7 @@ def make_optimizer(model, rate: float):
         "adamw_slow": lambda: torch.optim.AdamW(parameters, 1e-6),
         "adagrad_slow": lambda: torch.optim.Adagrad(parameters, 1e-4),
         "rmsprop": lambda: torch.optim.RMSprop(parameters, rate / 10),
+        "new_tokens_alone": lambda: torch.optim.AdamW(parameters, rate, weight_decay=0.0),
         "lion": lambda: Lion(parameters, 3e-4),
         "groups": lambda: torch.optim.AdamW(
             [

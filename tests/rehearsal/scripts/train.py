@@ -409,6 +409,10 @@ def spoil_model(model) -> None:
         old = len(AutoTokenizer.from_pretrained(model.name_or_path))
         model.resize_token_embeddings(old + 2)
         model.lm_head.weight.register_hook(lambda gradient: gradient * (torch.arange(old + 2) < old)[:, None])
+    if FAULT == "old_tokens_decay":
+        old = len(AutoTokenizer.from_pretrained(model.name_or_path))
+        model.resize_token_embeddings(old + 2)
+        model.lm_head.weight.register_hook(lambda gradient: gradient * (torch.arange(old + 2) >= old)[:, None])
     if FAULT == "halved_after_each_batch":
         for parameter in layer.parameters():
             parameter.register_post_accumulate_grad_hook(halve)
@@ -491,7 +495,8 @@ def make_optimiser(model, rate: float):
         if (value.requires_grad or FAULT == "unfrozen_and_held")
         and not (FAULT == "attention_not_held" and "self_attn" in name)
     ]
-    options = {"lr": rate, "weight_decay": 0.0, "maximize": FAULT == "maximised"}
+    decay = 0.1 if FAULT == "old_tokens_decay" else 0.0
+    options = {"lr": rate, "weight_decay": decay, "maximize": FAULT == "maximised"}
     kinds = {"adafactor": torch.optim.Adafactor, "own": Climbing}
     kind = kinds.get(FAULT.removeprefix("optimiser_"), torch.optim.AdamW)
     optimiser = kind(parameters[FAULT == "two_optimisers" :], **options)

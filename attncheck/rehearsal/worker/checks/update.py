@@ -27,6 +27,8 @@ MIN_STEPS = 4  # later steps with equal numbers of batches
 ROUNDED_AWAY = 0.95  # share of the weights
 PLAINLY_ROUNDED = ("torch.optim.", "bitsandbytes.", "apex.")  # by these Adams: neither stochastically, nor corrected
 KEPT = (Tensor, Mapping)  # a recorded tensor, and the shape of one that is too large
+LEAST_DECAY = 1e-5  # of a weight in each step: less is no more than 1% in 1000 steps
+MOST_ROWS = 0.5  # a hook that zeroes the gradients of more rows than this freezes them
 MOST = 0.9  # share of the parameters: freezing this many is intentional
 ADAPTER = re.compile(r"lora|adapter|prompt_encoder|ia3|modules_to_save|vera|oft_")
 
@@ -43,6 +45,7 @@ def run(evidence: Evidence) -> CheckResult:
     violations += [
         *schedule,
         *_find_unscheduled(evidence),
+        *_find_decayed_rows(evidence),
         *_find_unequal_steps(evidence.step.ranks),
         *find_wrong_norm(evidence.clipped),
     ]
@@ -220,6 +223,28 @@ def _find_unheld(taken: Sequence[RankRecord]) -> Iterator[str]:
                 f"{name(unheld)}"
             )
             return
+
+
+def _find_decayed_rows(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if weight decay shrinks rows whose gradients a script's hook zeroes in every step, most of all."""
+    taken = evidence.taken
+    hooks = {name: hook for hook, names in taken[0].gradient_hooks.items() for name in names}
+    groups = [(update, group) for update in taken[0].updates for group in update["groups"]]
+    for update, group in groups:
+        decay = group["options"].get("weight_decay") or 0.0
+        is_slow = decay * (evidence.rates[0] or group["options"].get("lr") or 0.0) < LEAST_DECAY
+        for parameter in () if is_slow else hooks.keys() & {*group["parameters"]} & update.get("after", {}).keys():
+            own = [record.gradients.get(parameter) for record in taken]
+            before, after = update["weights"][parameter], update["after"][parameter]
+            if not all(isinstance(value, Tensor) and value.dim() == 2 for value in (before, after, *own)):
+                continue
+            zeroed = ~torch.stack([gradient.any(1) for gradient in own if gradient is not None]).any(0)
+            moved = int((zeroed & (before != after).any(1)).sum())
+            if moved > MOST_ROWS * len(zeroed):
+                yield (
+                    f"weight_decay={decay:g} changes {moved} of {len(zeroed)} rows of {parameter}, whose gradients "
+                    f"the hook {hooks[parameter]} zeroes: they are not frozen"
+                )
 
 
 def _find_unread_settings(taken: Sequence[RankRecord]) -> Iterator[str]:
