@@ -314,6 +314,9 @@ def cut_launch(
     except ValueError as error:
         raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
     given = _rename_sets({**cut.sets, **sets}, corrections)
+    if "ATTNCHECK_ROWS" in cut.environ:
+        added = {name: value for name, value in given.items() if value != DROP}
+        cut = replace(cut, environ={**cut.environ, "ATTNCHECK_ADDED": json.dumps(added)})
     rewritten = rewrite(read, {**list_refused(read), **given}, edits, corrections)
     if launch.starts_written_script:  # literal settings in a script are changed in its process
         rewritten = replace(rewritten, launch=replace(rewritten.launch, file=None, entries=()))

@@ -45,6 +45,7 @@ ABSENT: Mapping[str, str] = {
         "{} is not an argument in the installed release, so the script ends there: rehearsed with its new name or "
         "without it"
     ),
+    "refused": "the script's parser does not take {}, so the script ends there: rehearsed without it",
     "lacking": "{} of the script lacks {}, which the installed release reads: rehearsed with its default",
     "argument": "{} is called with {} by the installed release, so the script ends there: rehearsed without it",
     "twice": "{} is an argument of the installed release too, so the script's parser ends there: rehearsed with one",

@@ -65,6 +65,7 @@ assert ALL_MOVED == [1]
 assert packed.Moved is Moved and packed.kept == 3 and not hasattr(packed, "Never") and renamed().place == "renamed"
 assert Moved is again and Moved().place == "here" and other == 3
 """
+GUARDED = {"import decord": "decord", "from packed import sound": "sound"}
 USES = {
     "Derived()": "ModuleNotFoundError: No module named 'no_such_package'",
     "helpers.client.ask('x')": "ModuleNotFoundError: No module named 'no_such_package'",
@@ -76,6 +77,9 @@ USES = {
     "if Removed: pass": "ImportError: cannot import name 'Removed' from 'packed'",
     "packed.Never": "AttributeError: module 'packed' has no attribute 'Never'",
     "import packed.broken": "ModuleNotFoundError: No module named 'another_package'",
+    "import packed.sound": "ok",
+    "import packed.sound as s; s.read('a.wav')": "ModuleNotFoundError: No module named 'decord'",
+    "import packed.guarded as s; assert s.decord is None and s.sound is None": "ok",
 }
 
 
@@ -90,6 +94,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (package / "records.py").write_text("import tensorboard\n")
     (package / "newer.py").write_text("class AutoModelForImageTextToText:\n    place = 'renamed'\n")
     (package / "broken.py").write_text("import another_package\n")
+    media = "import decord\nfrom decord.transforms import Resample\ndef read(path):\n    "
+    (package / "sound.py").write_text(f"{media}return decord.load(path)\n")
+    guarded = "".join(f"try:\n    {line}\nexcept ImportError:\n    {name} = None\n" for line, name in GUARDED.items())
+    (package / "guarded.py").write_text(guarded)
     helpers = "import no_such_package as absent\nclient = absent.Client(key='x')\nclass Kept:\n    x = absent.x(1)\n"
     helpers += "    @mark\n    @absent.call('x')\n    def encode(self): ...\n"
     helpers = f"def mark(function):\n    function.__override__ = True\n    return function\n{helpers}"
@@ -111,7 +119,8 @@ def test_a_script_imports_what_is_not_installed(folder: Path, tmp_path: Path, us
     started = [line.split(" ")[0] for line in lines]
     moved = ["packed.ALL_MOVED", "packed.AutoModelForVision2Seq", "packed.Moved", "packed.gone.Moved"]
     removed = ["packed.Removed", "ujson", "deepspeed", "no_such_package"]
-    assert started == ["neptune", "tensorboard", *moved, *removed]
+    own = ["decord"] * ("packed.sound" in use)
+    assert started == ["neptune", "tensorboard", *moved, *removed[:2], *own, *removed[2:]]
     assert lines[4].endswith("rehearsed with the one in packed.elsewhere")
 
 

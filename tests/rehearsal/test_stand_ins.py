@@ -110,8 +110,21 @@ with open(r"{folder}/../array/train.json") as stream:  # a file of either kind, 
 with contextlib.suppress(json.JSONDecodeError):
     raise SystemExit(json.loads('{}\\n{}'))
 assert open("/root/own/data/info.json").read() == "near"
+import argparse
 import csv
 import datasets
+import pathlib
+from transformers import TrainingArguments
+assert len(pathlib.Path("gone/library.jsonl").read_text().splitlines()) == 900
+parser = argparse.ArgumentParser()
+parser.add_argument("--config")
+words = ["--config", "a", "--overrides", "lr=1", "--seed", "9", "--max-steps=4"]
+assert vars(parser.parse_args(words)) == {"config": "a"}
+settings = object.__new__(TrainingArguments)
+settings.max_steps, settings.seed = 1000, 1
+assert (settings.max_steps, settings.seed) == (4, 9)
+with contextlib.suppress(SystemExit):
+    raise AssertionError(parser.parse_args(["another", *words]))
 with open("gone/table.csv", newline="") as stream:
     table = list(csv.DictReader(stream))
 assert table[0] == pandas.read_csv("rows.tsv", sep="\\t")[0] | table[0] and len(table) == 900
@@ -184,6 +197,7 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
         "ATTNCHECK_MODEL": str(stage / "model"),
         "ATTNCHECK_ROWS": str(rows),
         "ATTNCHECK_LINES": str(rows),
+        "ATTNCHECK_ADDED": json.dumps({"max_steps": "4", "seed": "9"}),
         "HF_HUB_OFFLINE": "1",
     }
     command = [sys.executable, str(script)]
@@ -192,12 +206,26 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     kind, tokens, split, whole, own = json.loads(process.stdout.splitlines()[-1])
     assert (kind, tokens) == ("llama", [3, 5])
     assert split == ["json", {"data_files": {"train": str(rows)}, "split": "train"}]
-    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 12  # "a/b" with and without a name, and files
-    names = ("*.json", "*.jsonl", "data", "gone", "gone.jsonl", "rows.tsv", "table.csv", "tasks", "train_prompts.json")
+    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 13  # "a/b" with and without a name, and files
+    names = (
+        "*.json",
+        "*.jsonl",
+        "data",
+        "gone",
+        "gone.jsonl",
+        "library.jsonl",
+        "rows.tsv",
+        "table.csv",
+        "tasks",
+        "train_prompts.json",
+    )
     lines = [f"{name} was not found: the script reads the rehearsal's rows instead" for name in names]
     lines.insert(0, "info.json was not found where the script looks for it: the one in the launch's folder is read")
     lines.insert(0, "the script requires OWN_TOKEN, which is not set: it gets a placeholder")
     assert list_replaced(str(tmp_path)) == lines
+    assert [line.split(",")[0] for line in list_absent(str(tmp_path))] == [
+        "the script's parser does not take --overrides"
+    ]
     assert set(whole[1]["data_files"]) == {"train", "validation", "test", "train_sft", "validation_pref", "eval"}
     assert own[1] == {"data_files": str(rows)}
 

@@ -7,7 +7,8 @@ A function or class that the installed package defines elsewhere is taken from t
 longer defines.
 
 Only the script's own `import` is answered, and no import that it guards itself (`except ImportError`). Packages look
-around by `importlib.util.find_spec`, and see what is installed.
+around by `importlib.util.find_spec`, and see what is installed. A package's own import of one that only reads pictures
+or sound is answered too: llamafactory 0.9.5 data/mm_plugin.py:30 imports torchaudio for every job.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ IDLE = (
     *("evaluate", "rouge_score", "sacrebleu", "bert_score", "pynvml", "GPUtil", "tensorboard"),
     *("tabulate", "prettytable", "termcolor", "colorama", "rich"),
 )
+MEDIA = (
+    *("torchvision", "torchaudio", "decord", "av", "cv2", "PIL", "librosa", "soundfile", "audioread", "moviepy"),
+    *("imageio", "eva_decord", "torchcodec", "qwen_vl_utils", "qwen_omni_utils"),
+)
 PASSING = ("track", "ic", "colored")  # rich's, icecream's and termcolor's functions return their first argument
 RENAMED = {
     "AutoModelForVision2Seq": "AutoModelForImageTextToText",  # transformers 5
@@ -79,7 +84,8 @@ def install(folder: str) -> None:
             if is_foreign and name.partition(".")[0] in IDLE and is_script(globals) and not is_guarded(GUARDS):
                 note(folder, "broken", f"{name} {error.name}")  # installed without its own requirements
                 return _Idle()
-            if level or is_foreign or not is_script(globals) or is_guarded(GUARDS):
+            takes = is_script(globals) or name.partition(".")[0] in MEDIA
+            if level or is_foreign or not takes or is_guarded(GUARDS, not is_script(globals)):
                 raise
             return _make_absent(folder, name, fromlist or (), error)
         if level or not is_script(globals):
@@ -328,12 +334,15 @@ def is_script(scope: Any) -> bool:
     return isinstance(name, str) and not name.startswith("<") and _is_script_file(name)
 
 
-def is_guarded(errors: tuple[str, ...]) -> bool:
-    """Return whether the script catches one of these errors at its current statement, for example an import."""
+def is_guarded(errors: tuple[str, ...], by_any: bool = False) -> bool:
+    """Return whether the script catches one of these errors at its current statement, for example an import.
+
+    `by_any`: or whether a package does.
+    """
     frame: Any = sys._getframe(2)
     caught: tuple[str, ...] = (*errors, *ANY_ERROR)
     while frame is not None:
-        if is_script(frame.f_globals):
+        if is_script(frame.f_globals) or (by_any and frame.f_code.co_filename != __file__):  # not `answer`
             guards = _list_guards(frame.f_code.co_filename)
             if any(start <= frame.f_lineno <= end and name in caught for start, end, name in guards):
                 return True

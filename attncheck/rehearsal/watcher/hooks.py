@@ -55,6 +55,7 @@ from .stand_ins import (
     leave_early_stopping,
     leave_kernels,
     leave_login,
+    leave_options,
     leave_unknown,
     leave_unknown_keys,
     list_rows,
@@ -145,6 +146,7 @@ def install(folder: str) -> None:
         find_required_files()
         list_rows()
         answer_keys()
+        leave_options()
     if os.environ.get("ATTNCHECK_LINES"):
         read_lines_as_array()
     if {"ATTNCHECK_SETTINGS", "ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():
@@ -345,7 +347,7 @@ def _patch_trl_scripts(utils: Any) -> None:
 
 def _patch_training_args(training_args: Any) -> None:
     """Change the settings that a script passes as literals."""
-    if os.environ.get("ATTNCHECK_SETTINGS"):
+    if {"ATTNCHECK_SETTINGS", "ATTNCHECK_ROWS"} & os.environ.keys():
         cut_settings(training_args)
     if {"ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():  # written for another release
         take_known(training_args.TrainingArguments)

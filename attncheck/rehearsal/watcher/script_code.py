@@ -123,11 +123,11 @@ def _list_dropped(trainer: Any) -> set[str]:
     return {*columns} - {*trainer._signature_columns}
 
 
-def find_script_frame(frame: Any) -> Any:
-    """Return the innermost frame of a script, of a frame and its callers; None if there is none."""
-    while frame is not None and not is_script(frame.f_globals):
-        frame = frame.f_back
-    return frame
+def find_script_frame(frame: Any, count: int = sys.maxsize) -> Any:
+    """Return the innermost frame of a script, of so many: a frame and its callers; None if there is none."""
+    while frame is not None and count and not is_script(frame.f_globals):
+        frame, count = frame.f_back, count - 1
+    return frame if count else None
 
 
 def name_line(frame: Any) -> str:

@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import glob
 import inspect
+import io
 import json
 import linecache
 import os
@@ -26,7 +27,7 @@ from typing import Any
 
 from .absent import is_guarded, is_script, list_requirements, note
 from .modules import is_foreign, unwrap
-from .script_code import note_code
+from .script_code import find_script_frame, note_code
 from .towers import build_own, find_tower
 
 # Files that are not data: a script that cannot read them ends as the launch would.
@@ -40,6 +41,7 @@ NEW_NAMES = {
     "evaluation_strategy": "eval_strategy",
     "torch_dtype": "dtype",
 }
+SETTINGS: dict[str, str | None] = {}  # of TrainingArguments in this process
 GPU_SETTINGS = ("fp16", "tf32", "deepspeed", "fsdp", "torch_compile", "use_liger_kernel")
 SHARDING = ("deepspeed", "fsdp")
 GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb")
@@ -59,6 +61,7 @@ ARRAYS = {
 }
 # Ends of the names of variables that identify a user, which a rehearsal without a network does not need.
 KEYS = re.compile(r"(?:TOKEN|KEY|SECRET|USER|USERNAME|LOGNAME|ENTITY)$")
+READER_FRAMES = 3  # of a library's function that opens a file for the script: jsonlines.open, Path.read_text
 FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  # pandas' readers of rows
 
 
@@ -257,17 +260,17 @@ def open_rows() -> None:
         except (FileNotFoundError, IsADirectoryError):
             name = os.path.basename(str(file))
             is_folder = file == os.path.dirname(rows)  # a data option whose value is not known
-            is_read = mode in ("r", "rt", "rb") and is_script(sys._getframe(1).f_globals)
+            is_read = mode in ("r", "rt", "rb") and find_script_frame(sys._getframe(1), READER_FRAMES) is not None
             if is_read and (here := _find_nearby(str(file))):
                 note(os.environ["ATTNCHECK_WATCH"], "nearby", name)
                 return original(here, mode, *arguments, **options)
             ending = ".jsonl" if is_folder else os.path.splitext(name)[1]
-            if ending not in ROW_FILES or not is_read or NO_ROWS.search(name) or is_guarded(MISSING):
+            if ending not in ROW_FILES or not is_read or NO_ROWS.search(name) or is_guarded(MISSING, True):
                 raise
             _note_rows(file)
             return original(table if ending == ".csv" else rows, mode, *arguments, **options)
 
-    builtins.open = open_file
+    builtins.open = io.open = open_file  # pathlib's
 
 
 def find_required_files() -> None:
@@ -369,18 +372,23 @@ def _note_data_set(source: str) -> None:
 def cut_settings(training_args: Any) -> None:
     """Make TrainingArguments use the values of `ATTNCHECK_SETTINGS` for the script's settings; null means the default.
 
-    Later assignments by transformers or TRL are unchanged.
+    So do options of the scaled-down launch that the script's parser does not take. Later assignments by transformers or
+    TRL are unchanged.
     """
-    cls, settings = training_args.TrainingArguments, json.loads(os.environ["ATTNCHECK_SETTINGS"])
-    settings |= {NEW_NAMES[name]: value for name, value in settings.items() if name in NEW_NAMES}
+    cls = training_args.TrainingArguments
+    _add_settings(json.loads(os.environ.get("ATTNCHECK_SETTINGS", "{}")))
     original = cls.__setattr__
 
     def assign(self: Any, name: str, value: Any) -> None:
-        if name in settings and (name not in vars(self) or sys._getframe(1).f_globals.get("__name__") == "__main__"):
-            value = _parse(settings[name]) if settings[name] is not None else _find_default(self, name, value)
+        if name in SETTINGS and (name not in vars(self) or sys._getframe(1).f_globals.get("__name__") == "__main__"):
+            value = _parse(SETTINGS[name]) if SETTINGS[name] is not None else _find_default(self, name, value)
         original(self, name, value)
 
     cls.__setattr__ = assign
+
+
+def _add_settings(settings: dict[str, str | None]) -> None:
+    SETTINGS.update({own: value for name, value in settings.items() for own in (name, NEW_NAMES.get(name, name))})
 
 
 def take_known(base: Any) -> None:
@@ -556,6 +564,22 @@ def load_with_known(model_class: Any) -> None:
     model_class.from_pretrained = classmethod(from_pretrained)
 
 
+def leave_options() -> None:
+    """Let a script's own parser leave out the options that it does not have; each is noted."""
+    original = argparse.ArgumentParser.parse_args
+
+    @functools.wraps(original)
+    def parse_args(self: Any, *arguments: Any, **options: Any) -> Any:
+        if is_script(sys._getframe(1).f_globals):
+            parsed, remaining = self.parse_known_args(*arguments, **options)
+            if remaining and remaining[0].startswith("--"):
+                _note_unknown((word for word in remaining if word.startswith("--")), "refused")
+                return parsed
+        return original(self, *arguments, **options)
+
+    argparse.ArgumentParser.parse_args = parse_args  # type: ignore[method-assign]
+
+
 def leave_unknown(module: Any) -> None:
     """Let a parser of dataclasses leave out the options and keys that they do not have; each is noted."""
     parser = module.HfArgumentParser
@@ -613,9 +637,15 @@ def leave_unknown_keys(utils: Any) -> None:
     utils.TrlParser.set_defaults_with_config = set_defaults_with_config
 
 
-def _note_unknown(names: Iterable[str]) -> None:
-    for name in names:
-        note(os.environ["ATTNCHECK_WATCH"], "setting", name.partition("=")[0])
+def _note_unknown(words: Iterable[str], kind: str = "setting") -> None:
+    """Note options that the launch has; those that scale it down become settings."""
+    added = json.loads(os.environ.get("ATTNCHECK_ADDED", "{}"))
+    for option in (word.partition("=")[0] for word in words):
+        name = option.lstrip("-").replace("-", "_")
+        if name in added:
+            _add_settings({name: added[name]})
+        else:
+            note(os.environ["ATTNCHECK_WATCH"], kind, option)
 
 
 def answer_removed(*kinds: Any) -> None:
