@@ -1,6 +1,7 @@
 """Finds the command that starts a user's program with a configuration file, for a file that is given alone.
 
-Launch scripts and READMEs of its tree name it: `train.py --config recipes/a.yaml`.
+Launch scripts and READMEs of its tree name it: `train.py --config recipes/a.yaml`. If none does, but one program gets
+all the other files of its folder, it gets this one too.
 """
 
 import contextlib
@@ -8,15 +9,17 @@ import functools
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from attncheck.core.io.files import CannotRead, read_bounded
-from attncheck.core.launch import Source
+from attncheck.core.launch import Launch, Source
 from attncheck.lint.called_scripts import SCRIPT_SUFFIXES
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal.columns import find_script
 
 FENCED = re.compile(r"^ *```[\w-]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)  # a command in Markdown
+PASSED = re.compile(r"((?:--config[ =]|\.py )[\"']?)((?!-)[\w./-]+)(?![\w./-])")  # a file that a program gets
 PAIRED = (*SCRIPT_SUFFIXES, ".md")
 MAX_FOLDERS = 5000
 MAX_COMMANDS = 20  # that name the file
@@ -47,6 +50,26 @@ def list_commands(source: Source) -> tuple[Source, ...]:
     """Return the texts of shell commands that name a file, of the nearest scripts and READMEs first."""
     named = re.compile(rf"(?<![\w.-]){re.escape(os.path.basename(source.name))}(?![\w-])")
     return tuple(text for text in _iter_texts(source) if named.search(text.text))[:MAX_COMMANDS]
+
+
+def list_commands_of_others(source: Source) -> tuple[Source, ...]:
+    """Return the texts of shell commands that name other files of a file's kind and first folder, which it replaces."""
+    folder, ending = Path(source.name).parts[0], os.path.splitext(source.name)[1]
+
+    def pass_own(match: re.Match[str]) -> str:
+        is_other = match[2].endswith(ending) and folder in Path(match[2]).parts[:-1]
+        return match[1] + source.name if is_other else match[0]
+
+    texts = ((text, PASSED.sub(pass_own, text.text)) for text in _iter_texts(source))
+    return tuple(replace(text, text=own, editable=False) for text, own in texts if own != text.text)[:MAX_COMMANDS]
+
+
+def is_of_others(launch: Launch) -> bool:
+    """Return whether a launch's command is one for other files, in which its own file replaced them."""
+    source = launch.source
+    if not source.name.endswith(PAIRED) or not os.path.isfile(source.name):
+        return False
+    return source.text.strip() not in Path(source.name).read_text(errors="replace")
 
 
 def _iter_texts(source: Source) -> Iterator[Source]:

@@ -45,7 +45,14 @@ from attncheck.lint.launches import CONFIG_SUFFIXES
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import corrections, cutting, execution, extensions, known, missing, paired
-from attncheck.rehearsal.columns import find_marker, iter_texts, read_columns, read_field_shapes, read_model_classes
+from attncheck.rehearsal.columns import (
+    find_marker,
+    find_script,
+    iter_texts,
+    read_columns,
+    read_field_shapes,
+    read_model_classes,
+)
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
@@ -190,10 +197,16 @@ def read_launches_of(snapshot: Snapshot, request: Request, source: Source) -> li
     read_file = _read_nearby(request.make_reader(source))
     launches = read_launches(snapshot, source, request.read_model, read_file, request.own_loops)
     if launches and all(map(paired.is_alone, launches)):
-        texts = paired.list_commands(source)
-        starts = (read_launches(snapshot, text, request.read_model, read_file, request.own_loops) for text in texts)
-        own = (read for group in starts for read in group if paired.reads_file(read, source))
-        launches = next(([read] for read in own), launches)
+
+        def read_texts(texts: Sequence[Source]) -> Iterator[ReadLaunch]:
+            starts = (read_launches(snapshot, text, request.read_model, read_file, request.own_loops) for text in texts)
+            return (read for group in starts for read in group if paired.reads_file(read, source))
+
+        own = [*itertools.islice(read_texts(paired.list_commands(source)), 1)]
+        others = [] if own else [*read_texts(paired.list_commands_of_others(source))]
+        if len({find_script(read.recognised.launch) for read in others}) == 1:
+            own = others[:1]
+        launches = own or launches
     if request.model:
         snapshot = lint.add_model(snapshot, request.model, request.read_model)
         return [replace(read, job=replace(read.job, model=request.model), snapshot=snapshot) for read in launches]
@@ -410,6 +423,9 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         )
         because = f", because {event.answer['reason']}" * bool(event.answer["reason"])
         remarks.insert(0, f"{missing_model} is not available locally: using a small {stage.model} instead{because}")
+    launch = stage.read.recognised.launch
+    if launch.file is not None and paired.is_of_others(launch):
+        remarks.append(f"no command names {launch.file.name}: started as {launch.source.name} starts others")
     stage.remarks = (*cut.remarks, *remarks)
     stage.made_up = tuple(dict.fromkeys((*event.answer["made_up"], *stage.added)))
     if stage.added:

@@ -9,6 +9,7 @@ import pytest
 from attncheck.core.facts import Absent
 from attncheck.core.launch import Source
 from attncheck.lint.rewriting import ReadLaunch
+from attncheck.rehearsal import paired
 from attncheck.rehearsal.run import Request, read_launches_of
 from tests.snapshots import laptop
 
@@ -59,6 +60,7 @@ def read(files: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch) -
         ({"README.md": README}, "README.md:6:"),
         ({"run.sh": COMMAND.format(program="sft", path="recipes/a.yaml")}, "run.sh:1:"),
         ({"run.sh": COMMAND.format(program="sft", path="/data/me/tree/recipes/a.yaml")}, "run.sh:1:"),
+        ({"README.md": README.replace("a.yaml", "b.yaml")}, "README.md:6:"),  # the one program of its folder
         # the nearest one, and scripts before Markdown
         (
             {
@@ -76,6 +78,8 @@ def test_the_command_that_names_the_file_starts_the_users_program(
     launch = read(files, tmp_path, monkeypatch)
     assert str(launch.job.location).startswith(place)
     assert launch.recognised.launch.words[0].text == "src/sft.py"
+    is_of_others = "a.yaml" not in "".join(files.values())
+    assert is_of_others == paired.is_of_others(launch.recognised.launch)
     named = {setting.name: setting.value for setting in launch.job.settings}
     assert (launch.job.framework, named["max_length"]) == ("trl", "512")
 
@@ -84,7 +88,13 @@ def test_the_command_that_names_the_file_starts_the_users_program(
     "files",
     [
         {},
-        {"README.md": README.replace("a.yaml", "b.yaml")},  # another file of the tree
+        # two programs get the others of its folder
+        {
+            "README.md": README.replace("a.yaml", "b.yaml"),
+            "src/dpo.py": PROGRAM.replace("SFT", "DPO"),
+            "run.sh": COMMAND.format(program="dpo", path="recipes/b.yaml"),
+        },
+        {"README.md": README.replace("recipes/a.yaml", "configs/b.yaml")},  # of another folder
         {"README.md": README.replace("```", "")},  # no command
         {"run.sh": COMMAND.format(program="gone", path="recipes/a.yaml")},
         {"run.sh": COMMAND.format(program="sft", path="recipes/a.yaml.old")},
