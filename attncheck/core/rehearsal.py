@@ -18,6 +18,7 @@ DataForm = Literal[
     "text",
     "prompt_completion",
     "instruction",
+    "nested_instruction",  # the same as the parts of a column, "row"
     "conversations",
     "every",
     "preference",  # a prompt, a chosen and a rejected answer, each a list of messages

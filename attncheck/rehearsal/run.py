@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -770,8 +771,11 @@ def _describe_judging(stage: _Stage, cut: JobCut, ring_size: int) -> dict[str, A
 
 
 def _judge(stage: _Stage, message: Mapping[str, Any]) -> list[CheckResult]:
+    """Return the results of the checks; those that an interrupt leaves out are skipped, and how it ended is kept."""
     checks = (*CHECKS, "labels") if stage.targets else CHECKS
-    events = _run_worker(stage, message, checks)
+    events: dict[str, Event] = {}
+    with suppress(KeyboardInterrupt):
+        events = _run_worker(stage, message, checks)
     return [_read_result(events.get(name), name) for name in checks]
 
 

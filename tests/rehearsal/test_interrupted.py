@@ -63,6 +63,16 @@ def test_the_answers_before_an_interrupt_are_kept(monkeypatch: pytest.MonkeyPatc
         run.ask_worker(TARGET, {}, run.CHECKS)
 
 
+def test_an_interrupt_before_the_first_answer_leaves_how_the_launch_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "Pool", end_after(0))
+    stage: Any = SimpleNamespace(target=TARGET, targets=None, device={})
+    results = run._judge(stage, {})
+    assert [(result.check, result.outcome) for result in results] == [(name, "skipped") for name in run.CHECKS]
+    assert interrupts.is_interrupted()
+
+
 def test_a_second_run_that_is_interrupted_leaves_the_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "watch").mkdir()
     monkeypatch.setattr(run, "_execute", lambda *arguments: signal.raise_signal(signal.SIGINT))

@@ -71,6 +71,14 @@ def test_a_variables_value_is_another_variable(lines: str, kind: str) -> None:
     assert find_kind({"stand_in_for": "$BASE", "named": list_named_models(launch, "$BASE")})[0] == kind
 
 
+@pytest.mark.parametrize(("kind", "found"), [("qwen3_moe", "qwen3_moe"), ("my_own", "")])
+def test_a_launchs_model_type_decides_the_class(kind: str, found: str) -> None:
+    text = f"swift sft --model /data/checkpoint-155 --model_type {kind} --dataset d --output_dir o\n"
+    (launch,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
+    message = {"stand_in_for": "/data/checkpoint-155", "named": list_named_models(launch, "/data/checkpoint-155")}
+    assert find_kind(message)[0] == found
+
+
 OWN = """import argparse
 from transformers import Trainer
 parser = argparse.ArgumentParser()

@@ -108,7 +108,9 @@ def install(folder: str) -> None:
         "deepspeed.runtime.engine": functools.partial(watch_engine, recorder.take_gradients),
         "torch.nn.parallel.data_parallel": functools.partial(note_data_parallel, folder),
         "swift.template": number_markers,
+        "swift.llm.template.base": number_markers,  # before 4.0
         "swift.model.model_meta": choose_model_type,
+        "swift.llm.model.register": choose_model_type,
         "swift.template.register": choose_template,
         "llamafactory.data.template": take_known_template,
         "transformers.modeling_layers": name_layers,

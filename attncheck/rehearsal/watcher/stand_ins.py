@@ -452,7 +452,8 @@ def number_markers(module: Any) -> None:
 def choose_model_type(module: Any) -> None:
     """Let ms-swift choose the first type that fits the small model if several do, or if it does not know the launch's.
 
-    ms-swift 4.6.0 model/model_meta.py (`_get_model_info` ends otherwise). 2.x has the names of models as types.
+    ms-swift 4.6.0 model/model_meta.py, 3.12.0 llm/model/register.py (`_get_model_info` ends otherwise). 2.x has the
+    names of models as types.
     """
     find, read = module.get_matched_model_types, module.get_model_info_meta
     module.get_matched_model_types = lambda architectures: find(architectures)[:1]

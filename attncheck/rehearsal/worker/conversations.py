@@ -167,6 +167,7 @@ def make_row(conversation: Conversation, form: DataForm, has_reasoning: bool = F
         "text": {"text": f"{prompt} {answer}"},
         "prompt_completion": {"prompt": f"{prompt} ", "completion": answer},
         "instruction": {"instruction": prompt, "input": "", "output": answer},
+        "nested_instruction": {"row": {"instruction": prompt, "output": answer}},
         "conversations": {
             "conversations": [{"from": SHAREGPT[message["role"]], "value": message["content"]} for message in messages]
         },

@@ -589,6 +589,7 @@ def make_row(document: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary
         if vocabulary is MADE
         else {"prompt": prompt, "completion": f" {answer}"},
         "instruction": {"instruction": prompt, "input": "", "output": answer},
+        "nested_instruction": {"row": {"instruction": prompt, "output": answer}},
         "conversations": {
             "conversations": [{"from": names[message["role"]], "value": message["content"]} for message in messages]
         },

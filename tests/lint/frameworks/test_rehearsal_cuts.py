@@ -714,6 +714,16 @@ def test_a_frameworks_own_rows_keep_their_form(
     assert f"{STAGE}/data/{data.rpartition('/')[2]}" in shown and cut.objective.targets == "labelled"
 
 
+def test_verls_rows_keep_the_parts_that_a_launch_reads_of_a_column() -> None:
+    """Older releases read nothing else; without parts the columns are read."""
+    parts = "+data.prompt_dict_keys=['question'] +data.response_dict_keys=['answer']"
+    cut, launch = cut_text(f"{OLD_VERL.rstrip()} {parts}", verl="0.4.1")
+    assert cut.form == "nested_instruction" and "data.prompt_key=row data.response_key=row" in launch.command
+    assert "data.prompt_dict_keys=[instruction]" in launch.command
+    cut, launch = cut_text(OLD_VERL, verl="0.4.1")
+    assert cut.form == "instruction" and "data.prompt_key=instruction" in launch.command
+
+
 def test_llamafactorys_own_rows_keep_their_description(tmp_path: Path) -> None:
     """Its columns have roles; a data set of pairs, of another trainer, is not used."""
     entry = {"file_name": "sets/own.json", "columns": {"prompt": "q", "query": "", "response": "a"}}

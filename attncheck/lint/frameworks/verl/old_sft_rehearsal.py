@@ -70,7 +70,7 @@ def cut_old_sft(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         remarks += tuple(f"{name} needs a GPU, and this machine has none: left out" for name in off)
         if get_setting(job, "model.strategy") == "fsdp":
             remarks += (remark_fsdp2("model.strategy"),)
-    keys = own or find_release(job.version).schema(CONFIG_NAME)
+    keys = {*(own or find_release(job.version).schema(CONFIG_NAME)), *(setting.name for setting in job.settings)}
     source = f"verl {job.version} trainer/fsdp_sft_trainer.py: the mean over the tokens of the batch and all ranks"
     objective = Objective("assistant", ("step_tokens",), source)
     if is_by_name:
@@ -91,11 +91,18 @@ def cut_old_sft(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _cut_columns(job: Job) -> tuple[DataForm, dict[str, str]]:
-    """Return the data's form, and the settings with which the launch's own data set reads it."""
+    """Return the data's form, and the settings with which the launch's own data set reads it.
+
+    Up to 0.3.0 it reads only parts of a column: verl 0.2 utils/dataset/sft_dataset.py:97 (`tolist` of a data frame).
+    """
     if is_on(job, "data.multiturn.enable"):
         return "messages", {"data.multiturn.messages_key": "messages"}
-    keys = {"data.prompt_key": "instruction", "data.response_key": "output"}
-    return "instruction", {**keys, "data.prompt_dict_keys": "null", "data.response_dict_keys": "null"}
+    parts = {"prompt": "instruction", "response": "output"}
+    if any((get_setting(job, f"data.{name}_dict_keys") or "null") not in OFF_VALUES for name in parts):
+        columns = dict.fromkeys((f"data.{name}_key" for name in parts), "row")
+        return "nested_instruction", columns | {f"data.{name}_dict_keys": f"[{part}]" for name, part in parts.items()}
+    columns = {f"data.{name}_key": part for name, part in parts.items()}
+    return "instruction", columns | dict.fromkeys((f"data.{name}_dict_keys" for name in parts), "null")
 
 
 def _read_roles(job: Job) -> dict[str, str]:
