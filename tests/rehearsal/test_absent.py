@@ -170,6 +170,21 @@ def test_a_logger_without_its_own_requirements_does_nothing(tmp_path: Path) -> N
     assert [line.split(" is not")[0] for line in list_absent(str(tmp_path))] == ["no_such_requirement"]
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has the name")
+@pytest.mark.parametrize(("name", "status"), [("getargspec", 0), ("no_such_name", 1)])
+def test_a_name_that_python_no_longer_has_is_made(tmp_path: Path, name: str, status: int) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"{INSTALL}import inspect\nold = inspect.{name}\n"
+        "assert old(lambda a, b=1: a) == (['a', 'b'], None, None, (1,))\n"
+    )
+    (tmp_path / "watch").mkdir()
+    command = [sys.executable, str(script), str(tmp_path / "watch")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == status, ended.stderr
+    assert any("inspect.getargspec" in line for line in list_absent(str(tmp_path))) == (not status)
+
+
 def test_names_that_trl_and_transformers_no_longer_have_are_made() -> None:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     assert not hasattr(transformers, "AdamW") and former.has("transformers", "AdamW")

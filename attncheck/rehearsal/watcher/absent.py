@@ -130,10 +130,9 @@ def _complete_attributes(folder: str, module: Any, path: str) -> Any:
     """Return a module with the names that a script takes from it by attribute, if they are now defined elsewhere."""
     package = getattr(module, "__name__", "")
     taken = _list_attributes(path).get(package, ())
-    missing = _list_missing(module, taken)
-    return _complete(
-        folder, module, [name for name in missing if _find_elsewhere(package, name) or former.has(package, name)]
-    )
+    missing = [name for name in _list_missing(module, taken) if _find_elsewhere(package, name)]
+    missing += [name for name in taken if former.has(package, name) and not hasattr(module, name)]
+    return _complete(folder, module, missing)
 
 
 @functools.cache

@@ -1,12 +1,13 @@
-"""Small functions and classes that TRL and transformers no longer have, which many scripts still import.
+"""Small functions and classes that TRL, transformers and Python no longer have, which many scripts still import.
 
 Each is written from the documentation of its last release: trl 0.19.1 trainer/utils.py
 (`DataCollatorForCompletionOnlyLM`, `get_kbit_device_map`) and models/utils.py (`setup_chat_format`); transformers 4.48
-optimization.py (`AdamW`).
+optimization.py (`AdamW`). Python 3.10 inspect.py (`getargspec`).
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 CHATML = (
@@ -125,6 +126,7 @@ def _find(tokens: list[int], part: list[int]) -> list[int]:
 
 
 MAKERS = {
+    "inspect.getargspec": lambda: lambda function: inspect.getfullargspec(function)[:4],
     "trl.get_kbit_device_map": lambda: get_kbit_device_map,
     "trl.setup_chat_format": lambda: setup_chat_format,
     "trl.DataCollatorForCompletionOnlyLM": make_completion_collator,

@@ -30,7 +30,7 @@ from attncheck.rehearsal.fidelity import ROLLOUTS, leave_unasked, list_differenc
 from attncheck.rehearsal.run import read_launches_of
 from attncheck.rehearsal.substitutions import runs_command
 from tests.lint.frameworks.test_rehearsal_cuts import LLAMAFACTORY as LLAMAFACTORY_FILE
-from tests.lint.frameworks.test_rehearsal_cuts import OPENRLHF, VERL_GRPO, cut_text, read_file
+from tests.lint.frameworks.test_rehearsal_cuts import OPENRLHF, STAGE, VERL_GRPO, cut_text, read_file
 from tests.snapshots import laptop, with_package
 
 TRL = "trl sft --model_name_or_path Qwen/Qwen2.5-7B --dataset_name own/data --output_dir out --max_length 4096"
@@ -206,6 +206,27 @@ def test_another_main_of_verls_shape_stands_for_verls(main: str) -> None:
     cut, launch = cut_text(text, verl="0.9.1")
     assert "python3 -m verl.trainer.main_ppo " in launch.command and "own_key" not in launch.command
     assert any(remark.startswith(f"{main} is not run") for remark in cut.remarks)
+
+
+@pytest.mark.parametrize("imported", ["verl.trainer.main_ppo", "own.main_ppo"])
+def test_an_own_script_that_calls_verls_main_ppo_runs_itself(
+    imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its configuration file has the keys that show what it trains; another program's keys show nothing."""
+    monkeypatch.chdir(tmp_path)
+    text = f"import hydra\nfrom {imported} import run_ppo\n@hydra.main(config_path='.', config_name='own')\n"
+    (tmp_path / "start.py").write_text(f"{text}def main(config):\n    run_ppo(config)\nmain()\n")
+    (tmp_path / "own.yaml").write_text("actor_rollout_ref:\n  actor:\n    loss_agg_mode: token-mean\n")
+    source = Source("run.sh", "python3 start.py data.train_files=a trainer.total_training_steps=9\n", "shell")
+    snapshot = with_package(laptop(), "verl", "0.9.1")
+    found = read_launches(snapshot, source, lambda name: Absent("not available here"), lambda path: None)
+    is_known = imported.startswith("verl.")
+    assert [read.job.framework for read in found] == ["verl"] * is_known
+    for read in found:
+        materials = cutting.make_materials(read, STAGE, 30, False, 2)
+        cut = cutting.cut_job(read, materials)
+        launch = cutting.cut_launch(read, cut, {}, STAGE, materials)
+        assert cut.driver == "verl" and launch.command.startswith("python3 start.py "), launch.command
 
 
 @pytest.mark.parametrize(

@@ -37,12 +37,14 @@ OWN_PROGRAMS = ("verl.trainer.main_ppo", NEW_SFT, OLD_SFT)
 # since 0.6.0, before that RayPPOTrainer's constructor.
 NAMED = {
     "verl": re.compile(rb"\b(?:from|import)[ \t]+verl\b|[\"'\s]verl[./]\w"),
+    "main_ppo": re.compile(rb"\bverl\.trainer\.main_ppo\b"),
     "validate_config": re.compile(rb"(?<![\w.])validate_config\("),
     "RayPPOTrainer": re.compile(rb"\bRayPPOTrainer\b"),
     "use_critic=False": re.compile(rb"\buse_critic=False\b"),
 }
 MAX_MODULES = 60  # that a program imports: those that its trainers are found in
 PPO_KEY_PREFIXES = ("actor_rollout_ref.", "critic.model.")
+SHARED_KEYS = ("data.train_files", "trainer.total_training_steps", "trainer.total_epochs")  # with other programs
 
 
 @dataclass(frozen=True)
@@ -179,8 +181,15 @@ def find_trainer(launch: Launch) -> str:
     if any(key.startswith(PPO_KEY_PREFIXES) for key in keys):
         named = _list_named(launch)
         return _find_algorithm(inputs) if names or named is None or "verl" in named else ""
+    if not {*SHARED_KEYS}.isdisjoint(keys) and starts_main_ppo(launch):  # its file has the other keys
+        return _find_algorithm(inputs)
     is_sft_file = not launch.words and sum(key in SFT_KEYS for key in keys) >= 2
     return "sft" if is_sft_file else ""
+
+
+def starts_main_ppo(launch: Launch) -> bool:
+    """Return whether the user's own script passes its configuration to verl's `main_ppo`, which starts Ray."""
+    return bool(launch.words) and launch.words[0].text.endswith(".py") and "main_ppo" in (_list_named(launch) or ())
 
 
 def _list_named(launch: Launch) -> frozenset[str] | None:
@@ -262,7 +271,7 @@ def find_successor(module: str, release: Release) -> str:
 
 def _guess_config(inputs: HydraInputs, release: Release) -> str:
     keys = [setting.name for setting in inputs.entries] + [override.key for override in inputs.overrides]
-    if any(key.startswith(PPO_KEY_PREFIXES) for key in keys):
+    if "main_ppo" in (inputs.calls or ()) or any(key.startswith(PPO_KEY_PREFIXES) for key in keys):
         return "ppo_trainer"
     is_old = "model.partial_pretrain" in keys or not release.config_of_module(NEW_SFT)
     return "sft_trainer" if is_old and "sft_trainer" in release.config_names() else "sft_trainer_engine"

@@ -36,6 +36,7 @@ from attncheck.lint.fields import (
     is_number,
     is_on,
 )
+from attncheck.lint.frameworks.verl.given import starts_main_ppo
 from attncheck.lint.frameworks.verl.roles import ACTOR, MODEL
 from attncheck.lint.frameworks.verl.sft_sizes import keep_hydra_in
 
@@ -97,7 +98,8 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     }
     program = launch.words[0].text if launch.words else MAIN
     module = program.removesuffix(".py").replace("/", ".")
-    if module == MAIN or (is_old and os.path.isfile(os.path.join(tree or "", f"{module.replace('.', '/')}.py"))):
+    has_own = is_old and os.path.isfile(os.path.join(tree or "", f"{module.replace('.', '/')}.py"))
+    if module == MAIN or has_own or starts_main_ppo(launch):
         program = ""
     if not launch.words:
         defaults = get_setting(job, "defaults") or ""
