@@ -246,6 +246,24 @@ def test_a_condition_in_a_function_leaves_both_values_open() -> None:
     assert argv_texts("M=1; run() { A=($1 4); }\nA=(0); [ $X = 1 ] && run 3\na ${A[@]}") == [["a", "${A[@]}"]]
 
 
+@pytest.mark.parametrize(
+    ("default", "value", "words"),
+    [
+        ("d", '"$2"', ["a", "d"]),
+        ("d", "${1#*=}", ["a", "d"]),
+        ("", '"$2"', ["a", "${M}"]),  # the script needs the argument
+        ("d", "e", ["a", "${M}"]),
+        ("d", "$2/e", ["a", "${M}"]),
+        ("$D", '"$2"', ["a", "${M}"]),
+    ],
+)
+def test_a_value_that_an_argument_of_the_script_replaces_is_the_default(
+    default: str, value: str, words: list[str]
+) -> None:
+    script = f'M={default}\nwhile [ $# -gt 0 ]; do case $1 in --m*) M={value}; shift 2;; esac; done\na "$M"'
+    assert argv_texts(script)[-1] == words
+
+
 def test_a_case_that_depends_on_an_argument_is_followed_in_each_branch() -> None:
     script = "case {} in sft) S=sft.py; A=1;; dpo) S=dpo.py; A=2;; *) exit 1;; esac\ntorchrun $S --lr $A"
     both = [["torchrun", "sft.py", "--lr", "${A}"], ["torchrun", "dpo.py", "--lr", "${A}"]]

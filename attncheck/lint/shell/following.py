@@ -16,6 +16,7 @@ from attncheck.lint.shell.words import expand_fields, expand_heredoc, expand_val
 MAX_COMMANDS, MAX_STEPS, MAX_OPEN_COMPOUNDS = 2000, 60_000, 200
 KEYED = re.compile(r"\[([^\]]*)\]=")  # an item of an associative array
 DECLARED = re.compile(r"[A-Za-z_]\w*")
+ARGUMENT = re.compile(r"\$(?:[1-9]|OPTARG|\{(?:[1-9]|OPTARG)\W?[^{}]*\})")  # of the script: $2, ${1#*=}
 EMPTY_TEST = re.compile(r'-z "?\$\{?(\w+)(?::?-)?\}?"?(?=\s|$)')
 TEST_COMMANDS = {"[", "[[", "test", "true", "false"}
 
@@ -305,11 +306,17 @@ class ScriptInterpreter(ShellParser):
             self.scope.variables[name] = Variable(keyed=keyed)
 
     def _merge_uncertain(self, name: str, previous: Variable, segments: Segments) -> Segments:
-        """Return a variable's value after an uncertain assignment: unknown unless it extends one that was read."""
+        """Return a variable's value after an uncertain assignment: unknown unless it extends one that was read.
+
+        A value that an argument of the script would replace is the default, as that of `${1:-default}` is.
+        """
         before, after = join_text(previous.segments), join_text(segments)
         is_read = before and any(segment.known for segment in previous.segments)
         if before == after or (is_read and after.startswith(before) and previous.elements is None):
             return segments
+        if is_read and all_known(previous.segments) and self.scope.positional is None and ARGUMENT.fullmatch(after):
+            self.scope.add_note(f"{name} is {before[:60]!r}, unless an argument of the script sets it")
+            return previous.segments
         self.scope.add_note(f"{name} is {before[:60]!r} or {after[:60]!r}, which is known only at run time")
         return (Segment(f"${{{name}}}", -1, known=False),)
 
