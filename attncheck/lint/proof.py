@@ -97,8 +97,8 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     if not release.is_known:  # another release may behave differently
         job = replace(job, problems=tuple(_soften_guesses(job)))
     values = ", ".join(repr(problem.refused_value) for problem in job.problems if problem.refused_value)
-    if values and release.may_be_older():
-        remark = f"not judged, because releases older than every known one may take the value: {values}"
+    if values and not release.is_known:
+        remark = f"not judged, because a release that is not known may take the value: {values}"
         kept = tuple(problem for problem in job.problems if not problem.refused_value)
         job = replace(job, problems=kept, remarks=(*job.remarks, remark))
     program = launch.program
@@ -213,7 +213,8 @@ def _settle_problems(job: Job, launch: Launch, program: Program, release: Chosen
     for setting in job.settings:
         option = program.options.get(setting.name.lstrip("-"))
         is_own = option is not None and option.kind == "str" and ".py" in option.place
-        if option is not None and setting.value in (option.choices or (setting.value if is_own else "",)):
+        is_open = is_own and not is_trusted  # what reads the text may refuse it
+        if option is not None and setting.value in (option.choices or (setting.value if is_open else "",)):
             taken[setting.location] = repr(setting.value)
         if (
             option is None

@@ -16,8 +16,10 @@ from attncheck.lint.fields.constraints import Constraint, find_constraint
 from attncheck.lint.fields.names import ParserOptions, build_parser_options, describe_change
 from attncheck.lint.fields.releases import find_closest_name
 from attncheck.lint.fields.written import FALSE_WORDS, NULL_WORDS, TRUE_WORDS
+from attncheck.lint.files.entry import Entry
 
 CLOSE_MATCH = 0.8
+MAX_CHOICES = 20  # shown; a setting with more is the name of a registry, which grows
 # These name the model and the data, so a default does not determine them.
 TRAINED_NAMES = frozenset(
     {"stage", "finetuning_type", "pref_loss", "loss_type", "optim", "lr_scheduler_type", "reward_model_type"}
@@ -250,6 +252,10 @@ NO_TRACKER = (
     "transformers 5.17.0 integrations/integration_utils.py:2673, get_reporting_integration_callbacks: "
     "{integration} is not supported; 4.31.0 integrations.py does the same"
 )
+YAML_NULLS = (
+    "PyYAML 6.0.4 resolver.py, tag:yaml.org,2002:null: ~, null, Null and NULL; transformers 5.23.0 hf_argparser.py, "
+    "parse_dict: passes a file's values to the dataclass as they are"
+)
 UNCHECKED_KEYS = (
     "transformers 5.23.0 hf_argparser.py, parse_dict: nothing checks a file's keys, so the framework stops at another"
     " value, or goes on without what it asks for"
@@ -317,13 +323,19 @@ def _check_value(
     elif setting.is_option and setting.name == "report_to" and value == "none" != setting.value:
         text = f"{name} is {setting.value!r}, which is taken for the name of a tracker: ValueError"
         yield SettingProblem("refuses", text, (NO_TRACKER,), location, {setting.name: value}, universal=True)
+    elif (
+        kind in ("bool", "bool?") and value == "none" and isinstance(setting.raw, Entry) and setting.raw.kind == "yaml"
+    ):
+        text = f"{name}: {setting.value} is a text in YAML, which counts as true; null is null"
+        yield SettingProblem("replaces", text, (YAML_NULLS,), location, {setting.name: "null"})
     elif kind in ("bool", "bool?") and value not in TRUE_WORDS | FALSE_WORDS | NULL_WORDS:
         yield SettingProblem(
             "refuses", f"{name} is {setting.value!r}, which is neither true nor false", (evidence,), location
         )
     elif choices and setting.value not in choices and value not in NULL_WORDS:
-        text = f"{name} is {setting.value!r}; it takes {', '.join(choices)}"
-        near = list(filter(None, [find_closest_name(setting.value, choices, CLOSE_MATCH)]))
+        more = f" and {len(choices) - MAX_CHOICES} more" if len(choices) > MAX_CHOICES else ""
+        text = f"{name} is {setting.value!r}; it takes {', '.join(choices[:MAX_CHOICES])}{more}"
+        near = list(filter(None, [find_closest_name(setting.value, choices, CLOSE_MATCH)])) if not more else []
         refused = "" if near else setting.value  # a misspelling belongs to no other release
         near += [default] if default in choices and setting.name not in TRAINED_NAMES else []
         sets = {setting.name: near[0]} if near else {}

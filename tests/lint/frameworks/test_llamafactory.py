@@ -21,6 +21,7 @@ from attncheck.lint.frameworks.llamafactory.tables import CONTEMPORARY_TRANSFORM
 from tests import wheels
 from tests.lint.frameworks.ranges import check_range
 from tests.lint.frameworks.test_trl import correct, parse_launch, summarize_problems
+from tests.lint.test_trees import lint_text
 from tests.snapshots import h200, h200x2, with_model, with_package, without_packages
 
 LAUNCHES = Path(__file__).parents[2] / "data" / "launch" / "llamafactory"
@@ -338,3 +339,28 @@ def test_a_configuration_of_an_export_trains_nothing(more: str, trainer: str) ->
     text = f"model_name_or_path: m\nadapter_name_or_path: a\ntemplate: llama3\nfinetuning_type: lora\n{more}"
     [launch] = launches.find_launches(Source("merge.yaml", text, "yaml"), lambda _: None)
     assert FRAMEWORK.trainer(launch) == trainer
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "consequences"),
+    [
+        ("template: sharegpt", "0.9.5", ["refuses"]),
+        ("template: qwen3", "0.9.2", ["refuses"]),  # 0.9.3 is the first release with it
+        ("template: qwen3", "0.9.3", []),
+        ("template: default", "0.9.0", []),
+        ("enable_thinking: None", "0.9.5", ["replaces"]),
+        ("enable_thinking: null", "0.9.5", []),
+        ("enable_thinking: ~", "0.9.5", []),
+    ],
+)
+def test_values_that_a_release_does_not_have(text: str, version: str, consequences: list[str]) -> None:
+    problems = read_job(text, version).problems
+    assert [problem.consequence for problem in problems] == consequences
+    assert all(len(problem.message) < 400 for problem in problems)
+
+
+@pytest.mark.parametrize(("target", "count"), [("h100x8,llamafactory=0.9.5", 1), ("h100x8", 0)])
+def test_a_template_that_no_release_has_may_be_a_newer_one_s(tmp_path: Path, target: str, count: int) -> None:
+    (tmp_path / "a.yaml").write_text(f"{YAML_HEAD}template: qwen9\n")
+    report = lint_text(tmp_path, "", "llamafactory-cli train a.yaml", target)
+    assert len([finding for finding in report.findings if "qwen9" in finding.message]) == count
