@@ -69,6 +69,7 @@ class SettingProblem:
     advice: str = ""  # what to do if no setting fixes it
     installs: tuple[str, ...] = ()  # requirements that fix it: "transformers==4.55.2"
     mild: bool = False  # it costs speed or memory, is a matter of preference, or is not proven: a warning at most
+    assumes_absence: bool = False  # it comes from the default of a setting that the launch does not write
     universal: bool = False  # true of every release and fork: an argparse option without its value
     refused_value: str = ""  # the value of a setting of the framework's own that this release does not take
 

@@ -16,6 +16,7 @@ from attncheck.core.records import replace
 
 COULD_NOT_BE_READ = "could not be read"
 CONFIGURATION_FILE, SCRIPT = "the configuration file ", "the script "
+OPTIONS = "the options that the program adds as "
 SCRIPT_ARGUMENTS = re.compile(r"\$(?:[@*]|\{[@*]\}|\{[@*]:\d+\})")
 EXPANSION = re.compile(r"\$(?:\w+|[@*]|\{.*\}|\(.*\))|`.*`", re.DOTALL)
 MANY_WORDS = re.compile(r"\$(?:[@*]|\{[@*][^}]*\}|\{\w+\[[@*]\][^}]*\})", re.DOTALL)
@@ -46,8 +47,9 @@ def _find_open_words(words: Sequence[Word], files: Sequence[Word]) -> Iterator[s
             continue
         before = words[index - 1].text if index else ""
         is_value = before.startswith("-") and "=" not in before
-        if index and (MANY_WORDS.fullmatch(word.text) or not is_value):
-            yield f"{word.text} ({word.location})"
+        is_list = MANY_WORDS.fullmatch(word.text) is not None
+        if index and (is_list or not is_value):
+            yield f"{OPTIONS if is_list and word.location.source.endswith('.py') else ''}{word.text} ({word.location})"
 
 
 def _find_unread_files(notes: Sequence[str]) -> Iterator[str]:
@@ -55,8 +57,11 @@ def _find_unread_files(notes: Sequence[str]) -> Iterator[str]:
 
 
 def lacks_configuration(launch: Launch) -> bool:
-    """Return whether the launch's own configuration file or script was not read, so that absence shows nothing."""
-    return any(end.startswith((CONFIGURATION_FILE, SCRIPT)) for end in launch.open_ends)
+    """Return whether the launch's own configuration file, script or options were not read: absence shows nothing.
+
+    `"$@"` of a shell script is mostly empty, but a program adds options in a loop because it has some.
+    """
+    return any(end.startswith((CONFIGURATION_FILE, SCRIPT, OPTIONS)) for end in launch.open_ends)
 
 
 def _find_unknown_files(words: Sequence[Word]) -> Iterator[Word]:
@@ -75,7 +80,8 @@ def soften_problems(job: Job, launch: Launch) -> Job:
         for problem in job.problems
         if problem.universal
         or not lacks_configuration(launch)
-        or (problem.location.source and not _adds_all(problem.sets, job))  # else settings in the file may solve it
+        # else settings that were not read may solve it
+        or (problem.location.source and not problem.assumes_absence and not _adds_all(problem.sets, job))
     )
     return replace(job, problems=tuple(problem for problem in problems if problem is not None))
 
@@ -90,7 +96,8 @@ def _soften_problem(problem: SettingProblem, launch: Launch, is_completed_by_com
     """Return a problem as severe as its evidence allows; None if the command that reads the file may set it."""
     if problem.consequence == "refuses" and not problem.universal and is_completed_by_command:
         return None
-    if problem.universal or problem.mild or not launch.open_ends or problem.location.source:
+    is_written = bool(problem.location.source) and not problem.assumes_absence
+    if problem.universal or problem.mild or not launch.open_ends or is_written:
         return problem
     return replace(problem, mild=True, evidence=(*problem.evidence, describe_open_ends(launch)))
 

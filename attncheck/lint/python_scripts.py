@@ -228,7 +228,8 @@ class _Reader:
                 return None
             for addition in added:
                 more = self._read_items(addition.value, depth + 1) if addition.value is not None else None
-                unknown = [] if words_before[-1:] == [_unknown(node)] else [_unknown(node)]
+                many = f"{_unknown(node)[:-1]}[@]}}"  # any number of words, not the value of the option before
+                unknown = [] if words_before[-1:] == [many] else [many]
                 words_before = words_before + (more if more is not None else unknown)
             return words_before[: MAX_ARGUMENTS + 1]
         return None

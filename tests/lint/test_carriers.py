@@ -415,7 +415,7 @@ def test_texts_are_aligned_with_what_differs_in_blanks_only() -> None:
         (
             "import subprocess\nc = ['python', '-m', 'openrlhf.cli.train_sft', f'--save={out}']\n"
             "if x:\n    c.append('--bf16')\nfor k in y:\n    c += [k]\nsubprocess.run(c + ['--pretrain', 'm'])\n",
-            "openrlhf.cli.train_sft --save=${out} ${c} --pretrain m",
+            "openrlhf.cli.train_sft --save=${out} ${c[@]} --pretrain m",
         ),
     ],
 )

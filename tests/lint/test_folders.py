@@ -146,9 +146,12 @@ def test_json_data_is_not_read_for_places(folder: Path, monkeypatch: pytest.Monk
     (folder / "sft.json").write_text('{"stage": "sft", "model_name_or_path": "m", "template": "qwen", "packing": true}')
     parsed: list[str] = []
     original = configuration.parse_configuration
-    monkeypatch.setattr(
-        configuration, "parse_configuration", lambda file: (parsed.append(file.name), original(file))[1]
-    )
+
+    def parse(file: Source) -> configuration.Configuration:
+        parsed.append(file.name)
+        return original(file)
+
+    monkeypatch.setattr(configuration, "parse_configuration", parse)
     report = lint_paths("repo")
     names = {Path(name).name for name in parsed}
     assert "data.json" not in names and "sft.json" in names

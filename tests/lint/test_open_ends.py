@@ -170,3 +170,35 @@ def test_a_program_raises_nothing_for_what_an_unread_file_may_set(
     monkeypatch.chdir(tmp_path)
     findings, _ = lint(f"llamafactory-cli train {path}", "0.9.4")
     assert any("Please provide" in finding.message for finding in findings) is is_said
+
+
+PROGRAM = """
+import subprocess
+command = ["python", "-m", "openrlhf.cli.train_ppo_ray", "--pretrain", "m", "--packing_samples"]
+{more}
+subprocess.run(command)
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "is_said"),
+    [
+        ("", True),
+        ("for name in settings:\n    command.append(f'--{name}')", False),
+        ("command += ['--bf16']", True),
+    ],
+)
+def test_options_that_a_program_adds_in_a_loop_may_set_what_is_absent(more: str, is_said: bool) -> None:
+    request = run.Request((Source("run.py", PROGRAM.format(more=more), "python"),), version="0.8.4")
+    report = run.run(s.laptop(), request, launches.read_model, launches.read_no_file)
+    messages = [finding.message for finding in report.findings if finding.code == "ATN441"]
+    assert any("packing without" in message for message in messages) is is_said
+    [launch] = launches_of(report)
+    assert ("attn_implementation" in launch.job.unknown) is not is_said
+
+
+@pytest.mark.parametrize(("words", "severity"), [("", "error"), (' "$@"', "warning")])
+def test_an_absent_setting_is_no_proof_at_another_setting(words: str, severity: str) -> None:
+    text = f"python -m openrlhf.cli.train_ppo_ray --pretrain m \\\n --packing_samples{words}"
+    findings, _ = lint(text, "0.8.4")
+    assert [finding.severity for finding in findings if "packing without" in finding.message] == [severity]

@@ -60,9 +60,14 @@ class VersionedReading:
     def setting_problem(
         self, consequence: Consequence, message: str, ranges: Constraints, *fields: str, **options: Any
     ) -> Iterator[SettingProblem]:
-        """Yield a problem if one of `ranges` applies, located at the first of `fields` that the launch sets."""
+        """Yield a problem if one of `ranges` applies, located at the first of `fields` that the launch sets.
+
+        The first field is the cause: if the launch does not set it, its default is.
+        """
         constraint = self.find_constraint(ranges)
         if constraint is not None:
+            is_absent = self.find_location(*fields[:1]) == self.find_location()
+            options = {"assumes_absence": is_absent, **options}
             yield SettingProblem(consequence, message, (constraint.evidence,), self.find_location(*fields), **options)
 
 

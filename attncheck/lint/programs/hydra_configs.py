@@ -146,12 +146,12 @@ def _compose(file: Path, tree: SourceTree, overrides: Sequence[str]) -> Composit
     composition = Composition((file.parent, *_search_path(file, tree)), tree)
     added = _read_choices(composition, overrides)
     key = (file, *composition.choices.items(), *added, *composition.gaps)  # other overrides change no composition
-    if key not in tree.composed:
-        tree.composed[key] = composition
+    kept: Composition = tree.composed.setdefault(key, composition)
+    if kept is composition:
         _compose_file(composition, file, DefaultsItem("", file.stem), ("", ""), 0)
         for item in added:
             _compose_item(composition, item, ("", ""), 0, "the command")
-    return tree.composed[key]
+    return kept
 
 
 def _find_choices(composition: Composition, file: Path, overrides: Sequence[str]) -> dict[str, str]:
