@@ -1247,3 +1247,26 @@ def test_plus_is_a_fix_of_a_key_that_the_program_reads(tmp_path: Path, body: str
     tree = {**HYDRA, "verl/trainer/main_ppo.py": program}
     [finding], _ = lint(write_tree(tmp_path, tree, "data.own_keys=5"), "0.5.0")
     assert finding.severity == "error" and [fix.title for fix in finding.fixes] == [title]
+
+
+OWN_VERL = "data:\n  train_batch_size: 128\nalgorithm:\n  adv_estimator: grpo\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "count"),
+    [
+        (OWN_VERL, "", 1),
+        (f"defaults:\n  - ppo_trainer\n  - _self_\n{OWN_VERL}", "", 0),
+        (f"{OWN_VERL}critic:\n  strategy: fsdp\n", "", 0),
+        (OWN_VERL, " +ray_kwargs.ray_init.num_cpus=8", 0),
+    ],
+)
+def test_a_configuration_without_defaults_lacks_the_tables_that_verl_reads(
+    tmp_path: Path, config: str, more: str, count: int
+) -> None:
+    write_tree(tmp_path, {"configs/own.yaml": config, ".git/HEAD": ""})
+    folder = f"{tmp_path}/configs"
+    command = f"python3 -m verl.trainer.main_ppo --config-path {folder} --config-name own data.train_batch_size=8{more}"
+    report = lint_text(tmp_path, "", command, "h100x8")
+    messages = [finding.message for finding in report.findings if finding.severity == "error"]
+    assert len([message for message in messages if "configs/own.yaml" in message]) == count

@@ -31,6 +31,7 @@ CONFIG_OPTIONS = {  # hydra-core 1.3.2 _internal/utils.py `get_args_parser`
     **dict.fromkeys(("--config-dir", "-cd"), "dir"),
 }
 MAX_FILES, MAX_DEPTH = 200, 12
+FOUND_BY_NAME = "it was found by its name only"
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 REFERENCE = re.compile(r"\$\{([\w./@]+)\}")
 
@@ -130,7 +131,7 @@ def read_named_configuration(base: Path, config: Sequence[str]) -> Program | Non
         return None
     tree = SourceTree((base,), base)
     program = _compose_program(tree.show_path(path), path, tree, config)
-    return replace(program, gaps=("it was found by its name only", *program.gaps))
+    return replace(program, gaps=(FOUND_BY_NAME, *program.gaps))
 
 
 def _compose_program(path: str, file: Path, tree: SourceTree, config: Sequence[str]) -> Program:

@@ -1,6 +1,6 @@
 """Reads a verl launch as a job: its training, data and attention."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from attncheck.lint.fields import (
@@ -13,13 +13,16 @@ from attncheck.lint.fields import (
     Launch,
     Plan,
     Precision,
+    SettingProblem,
     Snapshot,
     SourceLocation,
     UnknownSetting,
 )
 from attncheck.lint.frameworks.verl import tables
 from attncheck.lint.frameworks.verl.given import (
+    CONFIG_NAME_OPTIONS,
     OVERRIDE,
+    OWN_PROGRAMS,
     HydraInputs,
     Override,
     find_trainer,
@@ -30,7 +33,15 @@ from attncheck.lint.frameworks.verl.objections import find_setting_problems
 from attncheck.lint.frameworks.verl.roles import ACTOR, FLASH_IMPLEMENTATIONS, LaunchConfig
 from attncheck.lint.frameworks.verl.unknown import find_unknown_settings
 from attncheck.lint.frameworks.verl.values import UnresolvedValue, compose_values, override_to_setting
+from attncheck.lint.programs.hydra_configs import FOUND_BY_NAME
+from attncheck.lint.programs.places import find_own_program
 
+# Of the configuration, by the programs of all releases.
+READ_TABLES = ("ray_kwargs", "ray_init", "critic")
+MISSING_TABLES = (
+    "verl 0.9.1 trainer/main_ppo.py:63, run_ppo: reads config.ray_kwargs; 0.6.1:62; 0.4.1:44 reads config.ray_init, "
+    "and 0.2.0:54 config.critic"
+)
 DTYPES: Mapping[str, Precision] = {
     **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
     **dict.fromkeys(("fp16", "float16", "half"), "fp16"),
@@ -73,7 +84,22 @@ def read_job(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         locations=_locate_settings(config),
         remarks=(*_collect_remarks(config), *_describe_unread_columns(config, unknown_settings)),
     )
-    return replace(job, problems=tuple(find_setting_problems(config, job, snapshot)))
+    lacking = tuple(_find_missing_tables(launch, inputs))
+    return replace(job, problems=lacking or tuple(find_setting_problems(config, job, snapshot)))
+
+
+def _find_missing_tables(launch: Launch, inputs: HydraInputs) -> Iterator[SettingProblem]:
+    """Yield the problem of a configuration of the user's for verl's program, without `defaults` that add verl's own."""
+    program = launch.program
+    name = next((word for word in launch.words if word.text.partition("=")[0] in CONFIG_NAME_OPTIONS), None)
+    if program is None or name is None or inputs.module != OWN_PROGRAMS[0] or not inputs.is_foreign:
+        return
+    names = {key.partition(".")[0] for key in (*program.options, *(item.key for item in inputs.overrides))}
+    is_whole = not program.groups and set(program.gaps) <= {FOUND_BY_NAME}
+    if is_whole and names.isdisjoint(READ_TABLES) and find_own_program(launch) is None:
+        text = f"{program.path} has no defaults list, so it lacks verl's own tables, such as ray_kwargs"
+        advice = "add defaults: [ppo_trainer, _self_], and hydra.searchpath: [pkg://verl.trainer.config]"
+        yield SettingProblem("refuses", text, (MISSING_TABLES,), name.location, advice=advice, universal=True)
 
 
 def find_model(launch: Launch) -> str:
