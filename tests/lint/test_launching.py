@@ -97,6 +97,11 @@ RAY = Absent("Ray places the processes as the program requests")
         ("env -u X A=b nohup nice -n 5 numactl -N 0 timeout 5h x", "x", ["prefix"] * 5, Absent, Absent),
         ("time sudo -E python t.py > log 2>&1 &", "t.py", ["prefix", "prefix", "python"], Absent, Absent),
         ("D=--no_ssh; [ -z $1 ] || D=$1; deepspeed $D t.py --x", "t.py --x", ["deepspeed"], Unreadable, Unreadable),
+        (
+            'if [ $N = 1 ]; then A=(--num_processes 2); else A=(--tee 3); fi; accelerate launch "${A[@]}" t.py --x',
+            "t.py --x", ["accelerate"], Unreadable, Unreadable,
+        ),
+        ('accelerate launch "${A[0]}" t.py', "${A[0]} t.py", ["accelerate"], 1, GPUS),
         ("torchrun $ARGS t.py", "t.py", ["torchrun"], Unreadable, Unreadable),
         ("accelerate launch $A --num_processes 2 t.py --x", "t.py --x", ["accelerate"], Unreadable, Absent),
         ("accelerate launch $PROGRAM --x 2 t.py", "$PROGRAM --x 2 t.py", ["accelerate"], 1, GPUS),

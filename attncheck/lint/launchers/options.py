@@ -9,7 +9,7 @@ from attncheck.lint.launchers import NOWHERE, Absent, Fact, Known, Unreadable, W
 
 EVERY_GPU = "as many as the node has GPUs"  # the end of the reason if nothing limits the processes
 
-VARIABLE = re.compile(r"\$(?:\w+|\{\w+\})")
+VARIABLE = re.compile(r'\$(?:\w+|\{\w+\})|"?\$\{\w+\[@\]\}"?')
 PROGRAM = re.compile(r".*\.py|(?:.*/)?python3?")
 COUNT = re.compile(r"--(?:n?nodes|num|nproc|ntasks)|-[nN]$")
 
@@ -42,7 +42,7 @@ def parse_leading_options(
     """Return the options at the start of `words`; they end at the first other word or at "--".
 
     A variable of unknown value holds options if a program follows, with only known options between them:
-    `deepspeed ${args} train.py`. They may set any count.
+    `deepspeed ${args} train.py`, `accelerate launch "${ARGS[@]}" train.py`. They may set any count.
 
     With `fold_hyphens`, "--num-processes" and "--num_processes" are the same name. With `allow_abbrev`, an unambiguous
     prefix represents an option, as in argparse.
