@@ -476,8 +476,8 @@ class Interpreter:
                 return self._get(record, expression.attr) if member is UNKNOWN else member
         resolved = self.plain_tree.resolve(frame.module, expression)
         if isinstance(resolved, Definition) and isinstance(resolved.node, ast.expr) and self.depth < MAX_DEPTH:
-            if len(resolved.module.bindings.get(getattr(expression, "id", ""), "1")) > 1:
-                return UNKNOWN  # assigned more than once
+            if not resolved.module.is_constant(resolved.node):
+                return UNKNOWN
             self.depth += 1
             try:
                 is_literal = not any(isinstance(node, ast.Call) for node in ast.walk(resolved.node))

@@ -10,7 +10,7 @@ from typing import Any
 
 from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.doctor.probes.payload.links.source import import_source, imported_modules
-from attncheck.lint.programs.syntax import list_imports, parse
+from attncheck.lint.programs.syntax import list_imports, list_statements, parse
 
 MAX_MODULE_BYTES = 2 << 20
 MAX_MODULES = 400  # per launch
@@ -53,6 +53,21 @@ class SourceModule:
             for name in _bound_names(node):
                 imports.setdefault(name, []).append(node)
         return imports
+
+    @cached_property
+    def _rebound(self) -> set[str]:
+        """Return the names that functions bind with `global`, and those of augmented assignments."""
+        declared = (node for node in list_statements(self.body) if isinstance(node, ast.Global))
+        extended = (node for node in _iter_module_statements(self.body.body) if isinstance(node, ast.AugAssign))
+        targets = (node.target.id for node in extended if isinstance(node.target, ast.Name))
+        return {name for node in declared for name in node.names}.union(targets)
+
+    def is_constant(self, node: ast.AST) -> bool:
+        """Return whether the names of an assigned expression have no other value while the module is in use."""
+        names = [
+            name for name, places in self.bindings.items() if any(vars(item).get("value") is node for item in places)
+        ]
+        return all(len(self.bindings[name]) == 1 and name not in self._rebound for name in names)
 
     def locate(self, node: ast.AST) -> str:
         """Return the location of a node: "src/train.py:12"."""

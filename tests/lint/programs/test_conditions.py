@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -191,6 +192,22 @@ def test_what_may_change_a_value_leaves_it_open(tmp_path: Path, line: str) -> No
     control = SCRIPT.replace("load(config.steps)", "if config.packing: raise ValueError('packed')")
     outcomes = find(write_tree(tmp_path, {**FILES, "train.py": control}), packing="true")
     assert [outcome.text for outcome in outcomes] == ["ValueError: packed"]
+
+
+@pytest.mark.parametrize(
+    ("rest", "is_constant"),
+    [
+        ("", True),
+        ("def start():\n    global STATE\n    STATE = 1", False),
+        ("STATE += start", False),
+        ("LATER = STATE", True),
+    ],
+)
+def test_a_module_s_name_that_may_be_bound_again_is_open(tmp_path: Path, rest: str, is_constant: bool) -> None:
+    check = "if config.packing and state.STATE is None: raise ValueError('packed')"
+    script = f"import state\n{dedent(SCRIPT)}".replace("load(config.steps)", check)
+    files = {**FILES, "train.py": script, "state.py": f"STATE = None\n{rest}\n"}
+    assert bool(find(write_tree(tmp_path, files), packing="true")) is is_constant
 
 
 def test_an_error_that_is_caught_is_not_reported(tmp_path: Path) -> None:
