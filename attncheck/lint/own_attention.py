@@ -3,6 +3,7 @@
 The program's source is read, and never run.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -50,10 +51,11 @@ def add_fixed_arguments(job: Job, launch: Launch) -> Job:
     unknown = {item.location for item in job.unknown_settings}
     names = {*fixed_settings, *MODEL_ARGUMENTS}
     all_settings = (*job.settings, *launch.entries)
-    ending = ((setting.name.lstrip("+-").rpartition(".")[2].replace("-", "_"), setting) for setting in all_settings)
+    ending = [(setting.name.lstrip("+-").rpartition(".")[2].replace("-", "_"), setting) for setting in all_settings]
+    sections = Counter(name for name, _ in {(name, setting.name) for name, setting in ending if "." in setting.name})
     for name, setting in dict.fromkeys(pair for pair in ending if pair[0] in names):
-        if setting.location in unknown or not setting.known or setting in launch.fixed:
-            continue
+        if setting.location in unknown or not setting.known or setting in launch.fixed or sections[name] > 1:
+            continue  # which of several sections the program means is not known
         argument = fixed_settings.get(name) or (_find_model_argument(launch, name) if name in MODEL_ARGUMENTS else None)
         if (
             argument is None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from attncheck.core.launch import Launch
+from attncheck.core.launch import Launch, Setting, SourceLocation
 from attncheck.core.results.lint import launches_of
 from attncheck.lint import frameworks, launches, run
 from attncheck.lint.inputs import Inputs, make_file_reader, make_readers
@@ -624,6 +625,19 @@ def test_a_setting_that_the_program_overrides_is_ignored(tmp_path: Path, passed:
     )
     [trl] = [framework for framework in frameworks.load() if framework.name == "trl"]
     job = add_fixed_arguments(trl.read(launch, "0.12.2", s.h200()), launch)
+    messages = [problem.message for problem in job.problems if " is ignored" in problem.message]
+    assert [message.partition(" is")[0] for message in messages] == ignored
+
+
+@pytest.mark.parametrize(("sections", "ignored"), [(("sft",), ["sft.packing=false"]), (("sft", "dpo"), [])])
+def test_a_key_of_several_sections_may_be_another_trainer_s(
+    tmp_path: Path, sections: tuple[str, ...], ignored: list[str]
+) -> None:
+    files = {"train.py": FIXES.format(parse=PARSE, load="", passed="packing=True")}
+    [launch] = read_tree(tmp_path, files, "python train.py --output_dir o")
+    rows = [Setting(f"{name}.packing", "false", SourceLocation("c.yaml", 2), (0, 0)) for name in sections]
+    [trl] = [framework for framework in frameworks.load() if framework.name == "trl"]
+    job = add_fixed_arguments(trl.read(launch, "0.12.2", s.h200()), replace(launch, entries=tuple(rows)))
     messages = [problem.message for problem in job.problems if " is ignored" in problem.message]
     assert [message.partition(" is")[0] for message in messages] == ignored
 
