@@ -158,7 +158,7 @@ def leave_out_unproven(
             return release.is_known and (starts_own or program is not None)
         if unknown.proof or (unknown.near and is_readable):
             return True
-        changed = unknown.since.partition(" ")[0] or job.framework
+        changed = unknown.since.rpartition(" ")[0] or job.framework
         is_sure = release.is_known and changed not in stated and (knows_transformers or changed != "transformers")
         return is_sure and is_readable and bool(unknown.now or unknown.since)
 

@@ -176,6 +176,8 @@ def test_what_a_target_does_not_name_is_as_the_tree_states_it(
         ("transformers 5.0.0", ("transformers",), False),
         ("trl 0.20.0", ("transformers",), True),  # a target names TRL, and the tree only states transformers
         ("trl 0.20.0", ("trl",), False),
+        ("0.20.0", ("trl",), False),
+        ("0.20.0", ("transformers",), True),
         ("", ("trl",), False),
     ],
 )
