@@ -68,6 +68,7 @@ def find_model_arguments(tree: SourceTree, main: SourceModule, names: Iterable[s
     if tree.unread:
         return
     for name in names:
+        tables = [(module, table) for module, call in calls for table in _list_tables(main, module, call, name)]
         rows = [
             (module, value)
             for module, call in calls
@@ -75,13 +76,11 @@ def find_model_arguments(tree: SourceTree, main: SourceModule, names: Iterable[s
             for value in _follow_parameter(main, module, written)
         ]
         texts = {_format_literal(value) for _, value in rows}
-        if len(texts) == 1 and "" not in texts and not any(_reads(module, name) for module in (main, *dict(rows))):
+        one_choice = rows[:1] if len({ast.dump(value) for _, value in rows}) == 1 else []
+        if unknown := tables or [row for row in one_choice if isinstance(row[1], ast.IfExp)]:
+            yield replace(_make_setting(name, ast.unparse(unknown[0][1]), *unknown[0], is_read=True), known=False)
+        elif len(texts) == 1 and "" not in texts and not any(_reads(module, name) for module in (main, *dict(rows))):
             yield _make_setting(name, texts.pop(), *rows[0], is_read=False)
-        elif len({ast.dump(value) for _, value in rows}) == 1 and isinstance(rows[0][1], ast.IfExp):
-            setting = _make_setting(name, ast.unparse(rows[0][1]), *rows[0], is_read=True)
-            yield replace(setting, known=False)
-        elif tables := [(module, table) for module, call in calls for table in _list_tables(main, module, call, name)]:
-            yield replace(_make_setting(name, ast.unparse(tables[0][1]), *tables[0], is_read=True), known=False)
 
 
 def _list_tables(main: SourceModule, module: SourceModule, call: ast.Call, name: str) -> list[ast.expr]:
@@ -90,14 +89,14 @@ def _list_tables(main: SourceModule, module: SourceModule, call: ast.Call, name:
     [] if the call has the argument itself, or if the program reads an option of this name, which then decides.
     """
     modules = {item.path: item for item in (main, module)}.values()
-    attributes = {node.attr for item in modules for node in list_kind(item.body, ast.Attribute)}
-    keys = [key for item in modules for node in list_kind(item.body, ast.Dict) for key in node.keys]
-    keys += [node.slice for item in modules for node in list_kind(item.body, ast.Subscript)]
-    is_stored = any(getattr(key, "value", None) == name for key in keys)
+    texts = [node.value for item in modules for node in list_kind(item.body, ast.Constant)]
+    made = (
+        other for item in modules for other in list_kind(item.body, ast.Call) if getattr(other.func, "id", "") == "dict"
+    )
+    texts += [word.arg for other in made for word in other.keywords]
+    is_read = any(node.attr == name for item in modules for node in list_kind(item.body, ast.Attribute))
     is_passed = any(word.arg == name for word in call.keywords)
-    return [
-        word.value for word in call.keywords if word.arg is None and is_stored and not is_passed | (name in attributes)
-    ]
+    return [word.value for word in call.keywords if word.arg is None and name in texts and not is_read | is_passed]
 
 
 def find_passed_arguments(calls: Sequence[Call], is_passed: Callable[[str], bool]) -> Iterator[FixedSetting]:
@@ -124,19 +123,11 @@ def _make_setting(name: str, text: str, module: SourceModule, value: ast.expr, i
 
 
 def _list_values(module: SourceModule, call: ast.Call, name: str) -> list[ast.expr]:
-    """Return a call's value of an argument, or else each `**` that may contain it.
-
-    A name that the module itself binds contains it only if the module gives the argument to another call, such as
-    `dict(…)`.
-    """
+    """Return a call's value of an argument, or each `**` that may contain it: one that the module does not make."""
     written = [word.value for word in call.keywords if word.arg == name]
     unpacked = [word.value for word in call.keywords if word.arg is None]
-    if written or not unpacked:
-        return written
-    others = (call for call in list_kind(module.body, ast.Call) if not loads_model(call))
     bound = {node.id for node in list_kind(module.body, ast.Name) if isinstance(node.ctx, ast.Store)}
-    bound = set() if any(word.arg == name for other in others for word in other.keywords) else bound
-    return [item for item in unpacked if not isinstance(item, ast.Name) or item.id not in bound]
+    return written or [item for item in unpacked if not isinstance(item, ast.Name) or item.id not in bound]
 
 
 def _follow_parameter(main: SourceModule, module: SourceModule, value: ast.expr) -> list[ast.expr]:

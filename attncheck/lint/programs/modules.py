@@ -258,8 +258,7 @@ class SourceTree:
             return resolved or External(f"{owner.name}.{name}")
         if isinstance(owner, Definition) and isinstance(owner.node, ast.ClassDef):
             for statement in owner.node.body:
-                is_function = isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef))
-                if is_function and statement.name == name and not is_signature(statement):
+                if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and name in _bound_names(statement):
                     return Definition(owner.module, statement)
         return None
 

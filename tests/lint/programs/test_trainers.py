@@ -497,7 +497,7 @@ def train(attn_implementation=None):
         ("train(attn_implementation='sdpa')", "more = {}", "sdpa"),
         ("train(attn_implementation=chosen)", "more = {}", ""),
         ("train()", "more = {}", ""),
-        ("train(attn_implementation='sdpa')", "more = dict(attn_implementation=a)", ""),
+        ("train(attn_implementation='sdpa')", "more = dict(attn_implementation=a)", "unknown"),
         ("train(attn_implementation='sdpa')", "more = {'attn_implementation': a}", "unknown"),
         ("train(attn_implementation='sdpa')", "more = {}\n    if fast: more['attn_implementation'] = 'fa'", "unknown"),
         ("train(attn_implementation='sdpa')", "more = {}\n    if fast: more['device_map'] = 'auto'", "sdpa"),
