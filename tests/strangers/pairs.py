@@ -77,7 +77,16 @@ PAIRS: dict[str, Pair] = {
     "ExpertsInNormTwice": Pair(
         THREADS, "update", r"norm of 0.1 that counts .* ranks hold parts 2 times", 2, model="qwen3_moe"
     ),
+    "EndsMasked": Pair(THREADS, "loss", r"the last token of each document is not a target"),
+    "ClippedWhileScaled": Pair(THREADS, "update", r"they are clipped before unscale_"),
+    "ClippedNothing": Pair(THREADS, "update", r"gets no parameter, so that nothing is clipped"),
+    "FutureTokens": Pair(THREADS, "documents", r"attention is not causal"),
+    "FirstBatchSynchronised": Pair(THREADS, "gradients", r"rank 1 steps with different .* not averaged", 2),
+    "PartialNorms": Pair(MEGATRON, "gradients", r"rank 1 steps with different .*_norm", 2, model="qwen3"),
+    "ScaledByAllRanks": Pair(THREADS, "gradients", r"0.5 times .*one over the size of the .*group", 2, LABELLED),
 }
+# What decides the small model of a type, if its own configuration makes it slow.
+SIZES = {"qwen3": {"model_type": "qwen3", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}}
 # Not found yet. A small model's sinks are 1e-6 of its norm, and a loop's coefficient of its balancing loss is unknown.
 OPEN: dict[str, Pair] = {
     "SinksLeftOutOfNorm": Pair(MEGATRON, "update", r"norm of 0.1 that .*\.sinks", 2, model="gpt_oss"),

@@ -18,7 +18,7 @@ from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_res
 from tests.rehearsal.staging import ForkServer, make_materials, rehearse
 from tests.smoke.multimodal_configs import CONFIGS
 from tests.strangers.cases import find_case
-from tests.strangers.pairs import OPEN, PAIRS, Pair
+from tests.strangers.pairs import OPEN, PAIRS, SIZES, Pair
 
 SCRIPT = Path(__file__).parent / "train.py"
 Stages = dict[str, Path]
@@ -42,7 +42,7 @@ def prepare(models: Stages, pair: Pair, factory: pytest.TempPathFactory) -> Path
     """Return the materials of a pair's model, made once."""
     if pair.model not in models:
         job = factory.mktemp("job")
-        (job / "config.json").write_text(json.dumps(CONFIGS.get(pair.model, {"model_type": pair.model})))
+        (job / "config.json").write_text(json.dumps((CONFIGS | SIZES).get(pair.model, {"model_type": pair.model})))
         name = str(job) if pair.model != "llama" else pair.model
         models[pair.model] = make_materials(factory.mktemp(pair.model), model=name)
     return models[pair.model]

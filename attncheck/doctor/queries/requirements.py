@@ -95,8 +95,9 @@ def resolve_transformers(snapshot: Snapshot, specifier: str) -> tuple[str, ...]:
     """Return the requirements, for one install command, that bring transformers into the releases `specifier`.
 
     Everything installed here is respected: other distributions' pins, the torch that a release needs, and liger-kernel.
-    So are the pins of the launch's framework. A release that a rule reports is never chosen. `kernels` is changed too,
-    because each transformers needs its own. Empty if no release satisfies everything.
+    So are the pins of the launch's framework. A release that a rule reports is never chosen, and one of the installed
+    major version is preferred, because another major removes names that other packages import. `kernels` is changed
+    too, because each transformers needs its own. Empty if no release satisfies everything.
     """
     constraints = [constraint for _, constraint in version_constraints(snapshot, "transformers")]
     constraints += [SpecifierSet(text) for text in _list_known_constraints(snapshot) if text]
@@ -112,6 +113,9 @@ def resolve_transformers(snapshot: Snapshot, specifier: str) -> tuple[str, ...]:
     sound = [release for release in compatible if not list_faults("transformers", release)]
     if not sound:
         return ()
+    present = snapshot.version("transformers")
+    major = present.value.major if isinstance(present, Known) else None
+    sound = [release for release in sound if release.major == major] or sound
     is_range = compatible == candidates and sound[-1] == candidates[-1]
     chosen = f"transformers{specifier}" if is_range else f"transformers=={sound[-1]}"
     kernels = transformers.entry_for_version(transformers.COMPATIBLE_KERNELS, sound[-1])

@@ -85,7 +85,7 @@ from .verl import find_engine, register_cpu, stand_on_cpu, use_gloo
 
 # In torch.nn.utils.clip_grad (2.13); frameworks that shard call its parts (verl 0.9.1 utils/fsdp_utils.py).
 CLIPPING = ("clip_grad_norm_", "clip_grads_with_norm_", "_clip_grads_with_norm_", "get_total_norm", "_get_total_norm")
-LIMITS = {"clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}
+LIMITS = {"clip_grad_norm_": "max_norm", "clip_grads_with_norm_": "max_norm", "clip_grad_value_": "clip_value"}
 WEIGHTS_OF_A_MODEL = ("from_pretrained", "_from_config")
 
 
@@ -255,7 +255,8 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
             if hasattr(module, name):
                 setattr(module, name, _call_before(getattr(module, name), recorder.take_gradients))
         for name, limit in LIMITS.items():
-            setattr(module, name, _note_clipping(recorder, getattr(module, name), name, limit))
+            if hasattr(module, name):
+                setattr(module, name, _note_clipping(recorder, getattr(module, name), name, limit))
     for kind in (torch.optim.Optimizer, torch.nn.Module):
         kind.zero_grad = _call_before(kind.zero_grad, recorder.note_zeroing)
     watch_checkpoints(torch.nn.Module)
@@ -278,7 +279,8 @@ def _note_clipping(recorder: Recorder, clip: Callable[..., Any], name: str, limi
 
         recorder.take_gradients()
         parameters = [parameters] if torch.is_tensor(parameters) else list(parameters)
-        kind = float(arguments[1] if len(arguments) > 1 else options.get("norm_type", 2.0))
+        is_given = name == "clip_grads_with_norm_"  # its second argument is the norm itself, perhaps of other gradients
+        kind = 0.0 if is_given else float(arguments[1] if len(arguments) > 1 else options.get("norm_type", 2.0))
         recorder.note_clipping(name, float(arguments[0] if arguments else options[limit]), parameters, kind)
         return clip(parameters, *arguments, **options)
 

@@ -81,6 +81,7 @@ class Explanation:
     factor: float = 1.0
     fault: str = ""
     scale: float | None = None  # factor of the gradients relative to the definition's, if they were compared
+    reading: Evidence | None = None  # the evidence with the targets that this loss has, if they are other ones
 
 
 def list_shares(evidence: Evidence, definition: Definition) -> list[float]:

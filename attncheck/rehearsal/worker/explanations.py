@@ -33,7 +33,9 @@ from attncheck.rehearsal.worker.step import Sliced
 BACKWARDS_ERROR = 0.3  # relative error of the gradients
 HALF_LIMIT = 2.0**-7  # of a loss that the job computes in bfloat16, which has eight bits
 FAR = 3.0  # times the error of another definition
-KEPT = {  # (first, last) of each answer's targets that count -> the meaning
+NO_END: tuple[int | None, int | None] = (None, -1)
+KEPT: dict[tuple[int | None, int | None], str] = {  # (first, last) of each answer's targets that count -> the meaning
+    NO_END: "the last token of each answer is not a target",
     (-1, None): "only the last token of each answer is a target",
     **{(first, None): f"the first {first} tokens of each answer are not targets" for first in (2, 3, 4)},
 }
@@ -81,7 +83,10 @@ def explain_loss(evidence: Evidence) -> Explanation | None:
     if not is_mean:  # a small model has about the same loss on all tokens, so that its value alone proves nothing
         near = [item for item in near if (fit := fit_gradients(evidence, item)) is None or fit.error <= slack]
     if near:
-        return Explanation(_choose_by_gradients(evidence, near))
+        definition = _choose_by_gradients(evidence, near)
+        fit = fit_gradients(evidence, definition)
+        moved = _explain_moved(evidence, slack) if fit is not None and fit.error > slack else None
+        return moved or Explanation(definition)
     for definition in documented(evidence):
         fit, mean = fit_gradients(evidence, definition), compute_loss(evidence, definition)
         if fit is None or fit.error > slack or not mean:
@@ -165,7 +170,7 @@ def _explain_moved(evidence: Evidence, slack: float) -> Explanation | None:
             if fit is not None and fit.error <= slack and mean:
                 factor = evidence.observed_loss / mean
                 multiple = f" ({factor:.4g} times {definition.text})" if abs(factor - 1.0) > SCALE_LIMIT else ""
-                return Explanation(definition, factor, f"{fault}{multiple}", fit.scale)
+                return Explanation(definition, factor, f"{fault}{multiple}", fit.scale, reading)
     return None
 
 
@@ -174,7 +179,11 @@ def iter_moved_targets(evidence: Evidence) -> Iterator[tuple[Evidence, str]]:
 
     A mask of the learned tokens must be shifted with the logits once; some trainers shift it twice, or not at all.
     """
-    if evidence.step.labels_enter or evidence.step.objective.targets in ("all", *FREE):
+    targets = evidence.step.objective.targets
+    if evidence.step.labels_enter or targets in FREE:
+        return
+    if targets == "all":
+        yield replace(evidence, step=replace(evidence.step, kept=NO_END)), KEPT[NO_END].replace("answer", "document")
         return
     for (moved, narrowed), text in MOVED.items():
         reading = replace(evidence, step=replace(evidence.step, moved=moved, narrowed=narrowed))

@@ -165,7 +165,8 @@ OVERLOADS = """
 )
 @pytest.mark.parametrize("call", ["make(config)", "loader.load(config)"])
 def test_a_signature_is_not_the_function(tmp_path: Path, call: str, result: str, texts: list[str]) -> None:
-    lines = f"loader = Loader(config)\n        model = {call}\n        if model is None: raise ValueError('nothing is made')"
+    lines = f"loader = Loader(config)\n        model = {call}\n        "
+    lines += "if model is None: raise ValueError('nothing is made')"
     script = SCRIPT.replace("import Trainer", "import Trainer\n    from making import Loader, make")
     script = script.replace("load(config.steps)", lines)
     files = {**FILES, "train.py": script, "making.py": OVERLOADS.replace("{RESULT}", result)}

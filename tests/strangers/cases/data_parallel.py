@@ -75,3 +75,17 @@ class UnequalAllToAll(Loop):
         if not self.broken or self.rank == 0 or tokens[0] % 2:
             dist.all_to_all_single(torch.empty_like(tokens), tokens)
         return super().compute_logits(batch)
+
+
+class FirstBatchSynchronised(Loop):
+    """modelscope/FunASR#3472: `no_sync` leaves out the last micro-batch of a step, whose gradients a step takes."""
+
+    def step(self, number, batches):
+        total = self.count(batches)
+        for place, batch in enumerate(batches):
+            is_last = place == (0 if self.broken else len(batches) - 1)
+            self.forward.require_backward_grad_sync = is_last
+            self.compute_loss(batch, batches, total).backward()
+        self.clip()
+        self.optimizer.step()
+        self.optimizer.zero_grad()

@@ -255,3 +255,45 @@ class SinksLeftOutOfNorm(PartLeftOutOfNorm):
             layer.self_attn.sinks = get_shard(layer.self_attn.sinks, self.rank, self.world)
             self.parts.add(layer.self_attn.sinks)
         return model
+
+
+class ShardedHeads(Sharded):
+    """The heads of attention are sharded, and each rank has the norms of queries and keys whole."""
+
+    def load(self):
+        model = Loop.load(self)
+        self.parts = set()
+        for layer in model.model.layers:
+            attention = layer.self_attn
+            for name, dim in (("q_proj", 0), ("k_proj", 0), ("v_proj", 0), ("o_proj", 1)):
+                linear = getattr(attention, name)
+                linear.weight = nn.Parameter(linear.weight.detach().chunk(self.world, dim)[self.rank].clone())
+                self.parts.add(linear.weight)
+            attention.q_proj.register_forward_pre_hook(lambda module, arguments: (Copy.apply(arguments[0]),))
+            attention.k_proj.register_forward_pre_hook(lambda module, arguments: (Copy.apply(arguments[0]),))
+            attention.v_proj.register_forward_pre_hook(lambda module, arguments: (Copy.apply(arguments[0]),))
+            attention.o_proj.register_forward_hook(lambda module, arguments, output: Reduce.apply(output))
+        return model
+
+
+class PartialNorms(ShardedHeads):
+    """NVIDIA/Megatron-LM#7452, finding 11, NVIDIA-NeMo/RL#3716: a norm that each rank applies to its own heads has a
+    part of its gradient on each rank, and the parts are not summed."""
+
+    def reduce(self):
+        if not self.broken:
+            for name, parameter in self.model.named_parameters():
+                if name.endswith(("q_norm.weight", "k_norm.weight")):
+                    dist.all_reduce(parameter.grad)
+
+
+class ScaledByAllRanks(Sharded):
+    """meta-pytorch/torchtune#2420: gradients are divided by all ranks, though tensor parallel ones share their rows."""
+
+    def reduce(self):
+        if self.broken:
+            for parameter in self.model.parameters():
+                parameter.grad /= self.world
+
+    def clip(self):
+        """Leave gradients as they are: clipped ones would be the same."""

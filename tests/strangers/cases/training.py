@@ -245,3 +245,62 @@ class LabelsRolledTwice(Loop):
         return functional.cross_entropy(
             logits.transpose(1, 2), batch["labels"][:, 2:], ignore_index=IGNORED, reduction="none"
         )
+
+
+class EndsMasked(Loop):
+    """huggingface/transformers#23530, huggingface/trl#976: padding is the end token, so every end is masked with it."""
+
+    def collate(self, documents):
+        batch = super().collate(documents)
+        if self.broken:
+            batch["labels"][batch["input_ids"] == self.tokenizer.eos_token_id] = IGNORED
+        return batch
+
+
+class ClippedWhileScaled(Loop):
+    """pytorch/examples#1196, milesial/Pytorch-UNet#468: gradients are clipped before the loss's scale is removed."""
+
+    def step(self, number, batches):
+        self.scaler = getattr(self, "scaler", None) or torch.amp.GradScaler("cpu")
+        total = self.count(batches)
+        for batch in batches:
+            self.scaler.scale(self.compute_loss(batch, batches, total)).backward()
+        if not self.broken:
+            self.scaler.unscale_(self.optimizer)
+        self.clip()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+
+
+class ClippedNothing(Loop):
+    """areal-project/AReaL#335: the norm's computation uses up an iterator of parameters, and none is left to clip."""
+
+    def clip(self):
+        parameters = self.model.parameters() if self.broken else list(self.model.parameters())
+        norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters])
+        torch.nn.utils.clip_grads_with_norm_(parameters, 0.1, norm)
+
+
+class FutureTokens(Loop):
+    """huggingface/transformers#48748, GCYZSL/MoLA#21: without a mask, an attention layer sees later tokens."""
+
+    attention = "future"
+
+    def load(self):
+        def attend(module, query, key, value, attention_mask, scaling=None, **options):
+            groups = query.shape[1] // key.shape[1]
+            key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+            is_causal = attention_mask is None and not self.broken
+            out = functional.scaled_dot_product_attention(
+                query, key, value, attention_mask, is_causal=is_causal, scale=scaling
+            )
+            return out.transpose(1, 2).contiguous(), None
+
+        ALL_ATTENTION_FUNCTIONS.register("future", attend)
+        ALL_MASK_ATTENTION_FUNCTIONS.register("future", ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+        return super().load()
+
+    def compute_logits(self, batch):
+        """Return the logits of rows of one length: their padding is behind, so no mask is needed."""
+        return super().compute_logits({name: value for name, value in batch.items() if name != "attention_mask"})

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +33,7 @@ from attncheck.rehearsal.worker.explanations import (
     iter_slice_faults,
 )
 from attncheck.rehearsal.worker.norms import read_stepped
+from attncheck.rehearsal.worker.records import RankRecord
 from attncheck.smoke.worker.testbed import gradient_error, gradient_norm, worst_parameter
 
 MAX_RANK_DIFFERENCE = 0.01  # relative, between ranks that should step equally
@@ -57,6 +58,8 @@ def run(evidence: Evidence) -> CheckResult:
     if not evidence.observed_gradients and not evidence.step.ranks[0].trainable:
         return CheckResult("gradients", "skipped", NO_GRADIENTS)
     explanation = explain_loss(evidence) or Explanation(documented(evidence)[0], 1.0, "unexplained")
+    if explanation.reading is not None and not evidence.step.objective.is_documented:  # its author chooses the targets
+        evidence = explanation.reading
     definition = explanation.definition
     expected = compute_gradients(evidence, definition)
     evidence, masked = _fill_masked_rows(evidence, expected)
@@ -240,9 +243,9 @@ def _are_changed_on_purpose(evidence: Evidence, definition: Definition, limit: f
     """Return whether other code changed gradients, right after the last backward, as an author may intend.
 
     It does not if a number of ranks or batches is the factor on all. With several ranks the last backward leaves each
-    with its own, unless they are already right.
+    with its own, unless they are already right, or some are reduced manually.
     """
-    ranks = evidence.step.ranks
+    ranks = _reduce_again(evidence.step.ranks)
     if not all(record.backward for record in ranks) or _name_scale(evidence, fit.scale):
         return False
     for record in ranks:
@@ -254,6 +257,26 @@ def _are_changed_on_purpose(evidence: Evidence, definition: Definition, limit: f
     records = tuple(replace(record, gradients={**record.gradients, **record.backward}) for record in ranks)
     before = fit_gradients(replace(evidence, step=replace(evidence.step, ranks=records)), definition)
     return before is not None and before.error <= limit and abs(before.scale - 1.0) <= max(SCALE_LIMIT, limit)
+
+
+def _reduce_again(ranks: Sequence[RankRecord]) -> list[RankRecord]:
+    """Return the ranks with the gradients after the last backward, except that those reduced manually are reduced.
+
+    They are the sum or the mean over ranks, times the factor that is on most gradients of the step.
+    """
+    reduced: dict[str, Tensor] = {}
+    factors = [compare(record.backward, record.gradients, record.gradients).usual for record in ranks]
+    for name, value in ranks[0].backward.items():
+        values = [record.backward[name] for record in ranks if name in record.backward]
+        total = sum(values) if all(own.shape == value.shape for own in values) else value
+        pairs = [(record.gradients.get(name), factor) for record, factor in zip(ranks, factors, strict=True)]
+        for own in (total, total / len(ranks)):
+            if all(
+                after is not None and after.shape == own.shape and _remainder(after, own, factor) < MAX_RANK_DIFFERENCE
+                for after, factor in pairs
+            ):
+                reduced[name] = own
+    return [replace(record, backward={**record.backward, **reduced}) for record in ranks]
 
 
 def _find_nearer(evidence: Evidence, fit: Fit) -> Iterator[str]:

@@ -65,6 +65,7 @@ def run(evidence: Evidence) -> CheckResult:
         *_tell_zero_rate(taken),
         *_tell_other_rate(evidence),
         *_find_rounded_away(evidence),
+        *_find_empty_clips(taken),
     ]
     warnings += [
         f"dropout is applied in evaluation mode ({', '.join(evidence.drawn)}): the model's answers change from call to "
@@ -301,6 +302,16 @@ def _find_misplaced_clips(taken: Sequence[RankRecord]) -> Iterator[str]:
         yield "gradients are clipped after the optimiser's step, which uses them unclipped"
 
 
+def _find_empty_clips(taken: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield a line if all clippings get no parameter at all."""
+    clips = [clip for record in taken for clip in record.clips]
+    if clips and not any(clip["names"] for clip in clips) and taken[0].gradients:
+        yield (
+            f"{clips[0]['kind']} gets no parameter, so that nothing is clipped: an iterator, such as "
+            "model.parameters(), is empty after it was read once"
+        )
+
+
 def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
     """Return faults and possibly intended effects of other code that changes gradients before the step."""
     clipped = _clip_again(record)
@@ -327,7 +338,7 @@ def _clip_again(record: RankRecord) -> Gradients | None:
         if clip["losses"] != len(record.losses):
             continue
         names = set(clip["names"])
-        if "" in names or not names <= clipped.keys() or (clip["kind"] == "clip_grad_norm_" and clip["norm"] != 2.0):
+        if "" in names or not names <= clipped.keys() or (clip["kind"] != "clip_grad_value_" and clip["norm"] != 2.0):
             return None
         if clip["kind"] == "clip_grad_value_":
             clipped |= {name: clipped[name].clamp(-clip["limit"], clip["limit"]) for name in names}
