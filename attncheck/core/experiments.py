@@ -6,6 +6,7 @@ VARIANTS = ("liger", "tensor parallel")  # ways to compute the same step
 SHORT_STEP = "a short last step"  # a division: one micro-batch is left for the last step of an epoch
 HALVES = "two micro-batches"  # a division of one batch
 PADDED = "more padding"  # of the same rows
+PAD_IS_END = "the EOS token as pad token"
 EVALUATED = "precompute_ref_log_probs, evaluate new rows"
 ODD, REWARDS = "an odd number of rows", "rewards times 4"
 WINDOWS, PACKED = "windows of a long text", "packing"
@@ -165,7 +166,7 @@ class TwinMeasurement:
     trainer: str
     variant: str  # an objective: "dpo"
     setting: str = ""  # a loss or option other than the default: "loss_type=ipo"
-    change: str = ""  # a setting's name, HALVES, SHORT_STEP, PADDED, EVALUATED, ODD, REWARDS
+    change: str = ""  # a setting's name, HALVES, SHORT_STEP, PADDED, PAD_IS_END, EVALUATED, ODD, REWARDS
     ratio: float = 1.0
     cosine: float = 1.0
     part: str = ""

@@ -78,19 +78,21 @@ def add_experiments(
         parts = (*settled, *measured)
         if measured:
             _keep(path, Kept(parts))
-    found = _join(parts)
+    measurements = _join(parts)
     reasons = [f"{part.name}: not measured in {part.seconds:g} s: {part.reason}" for part in parts if part.reason]
     again = f" (`--timeout {2 * seconds:g}` runs it again)"
-    lost_parts = (*(f"{reason}{again}" for reason in reasons), *lost, *found.unmeasured)
+    lost_parts = (*(f"{reason}{again}" for reason in reasons), *lost, *measurements.unmeasured)
     return replace(
-        snapshot, experiments=Known(found), lost=(*snapshot.lost, *(f"experiment: {reason}" for reason in lost_parts))
+        snapshot,
+        experiments=Known(measurements),
+        lost=(*snapshot.lost, *(f"experiment: {reason}" for reason in lost_parts)),
     )
 
 
 def find_kept_experiments(snapshot: Snapshot) -> Fact[Experiments]:
     """Return the cached results of an earlier `doctor --deep` with these packages."""
-    found = _join(_read_kept(_kept_path(snapshot)))
-    return Known(found) if found.gradients else Absent("nothing was measured: attncheck doctor --deep does")
+    kept = _join(_read_kept(_kept_path(snapshot)))
+    return Known(kept) if kept.gradients else Absent("nothing was measured: attncheck doctor --deep does")
 
 
 def _join(parts: Sequence[Part]) -> Experiments:

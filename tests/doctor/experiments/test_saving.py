@@ -29,11 +29,40 @@ def test_a_head_that_is_not_loaded_is_seen(operation: Any, is_same: bool) -> Non
     assert (change < 1e-5) is is_same
 
 
-def test_this_transformers_gives_back_what_it_saved(tmp_path: Path) -> None:
-    cases = list(saving.list_cases(str(tmp_path), main.make_model))
-    assert [name for name, *_ in cases[:2]] == ["tied embeddings", saving.OWN_CLASS]
-    for _, operation, make, run in cases[:2]:
-        assert operation == "saved and loaded" and saving.measure_change(make, run)["change"] < 1e-5
+def measure_operations(folder: Path) -> dict[tuple[str, str], float]:
+    cases = list(saving.list_cases(str(folder), main.make_model))[:26]
+    return {(name, operation): saving.measure_change(make, run)["change"] for name, operation, make, run in cases}
+
+
+def test_this_transformers_keeps_a_model_by_each_operation(tmp_path: Path) -> None:
+    changes = measure_operations(tmp_path)
+    assert {name for name, _ in changes} == {"tied embeddings", "untied embeddings", saving.OWN_CLASS}
+    assert len(changes) == 26 and max(changes.values()) < 1e-5
+
+
+def test_an_operation_that_is_wrong_only_after_another_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def enlarge(model: Any) -> Any:
+        model.is_new = True
+        return model
+
+    operations = {
+        "given a larger vocabulary": enlarge,
+        "initialised again": lambda model: reinitialise(model) if vars(model).get("is_new") else model,
+    }
+    monkeypatch.setattr(saving, "OPERATIONS", operations)
+    changes = [
+        saving.measure_change(make, run)["change"] > 0.02
+        for _, _, make, run in [
+            case
+            for case in saving.list_cases(str(tmp_path), main.make_model)
+            if case[1]
+            in (
+                "given a larger vocabulary, then initialised again",
+                "initialised again, then given a larger vocabulary",
+            )
+        ]
+    ]
+    assert changes == [True, False] * 2
 
 
 class Adapted(torch.nn.Module):

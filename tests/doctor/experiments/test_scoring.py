@@ -161,13 +161,13 @@ def test_rewards_that_cannot_be_measured_are_reported(
 
 def test_answers_of_a_policy_do_not_depend_on_the_division() -> None:
     def make(model: str, count: int, **settings: Any) -> Any:
-        tokenizer = SimpleNamespace(eos_token_id=main.EOS)
+        tokenizer = SimpleNamespace(eos_token_id=main.EOS, pad_token_id=main.PAD)
         return SimpleNamespace(count=count, model=SimpleNamespace(), processing_class=tokenizer, settings=settings)
 
     trainer = scoring.make_policy_trainer(make, twins.LENGTHS, 2, 2, {"loss_type": "dapo"})
     assert (trainer.count, trainer.settings) == (2, {"learning_rate": 0.0, "loss_type": "dapo"})
     answers = trainer.model.generate(input_ids=torch.zeros(scoring.ROWS, 3, dtype=torch.long), max_new_tokens=4)[:, 3:]
-    assert [int((row == main.EOS).nonzero()[0]) + 1 for row in answers] == [*scoring.ANSWERS]
+    assert [int((row == main.EOS).nonzero()[0]) + 1 for row in answers] == [*twins.ANSWERED]
     for lengths, settings in ((twins.LONG, {}), (twins.LENGTHS, {"images": twins.COLUMN})):
         with pytest.raises(ValueError, match="prompts"):
             scoring.make_policy_trainer(make, lengths, 4, 1, settings)

@@ -60,10 +60,18 @@ class OurTrainer:
             self.optimizer.step()
             self.optimizer.zero_grad()
 
+    pad_token = main.PAD
+
     def collate(self, rows: list[list[int]]) -> dict[str, Any]:
         pad = functools.partial(torch.nn.utils.rnn.pad_sequence, [torch.tensor(row) for row in rows], batch_first=True)
-        ids = pad(padding_value=main.PAD)
-        batch = {"input_ids": ids, "labels": pad(padding_value=-100), "attention_mask": (ids != main.PAD).long()}
+        mask = (pad(padding_value=-1) != -1).long()
+        batch = {
+            "input_ids": pad(padding_value=self.pad_token),
+            "labels": pad(padding_value=-100),
+            "attention_mask": mask,
+        }
+        if self.fault == "masks by token":
+            batch["labels"][batch["input_ids"] == self.pad_token] = -100
         if self.config.margin:
             batch["margin"] = torch.tensor([row[0] / 10 for row in rows])
         if self.fault == "pairs with itself":
@@ -102,9 +110,13 @@ class OurTrainer:
 def make_trainer(
     folder: Path, fault: str, lengths: Any, per_device: int, steps: int, settings: dict[str, Any]
 ) -> OurTrainer:
+    is_end, settings = twins.PAD_IS_END in settings, {k: v for k, v in settings.items() if k != twins.PAD_IS_END}
     config = Config(**settings)
     rows = [[int(word[1:]) for word in row["completion"].split()] for row in twins.write_rows(lengths)[twins.ANSWERS]]
-    return OurTrainer(folder, config, fault, [row[: config.max_length] for row in rows], per_device, steps)
+    rows = [[*row, main.EOS][: config.max_length] for row in rows]
+    trainer = OurTrainer(folder, config, fault, rows, per_device, steps)
+    trainer.pad_token = main.EOS if is_end else main.PAD
+    return trainer
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +143,7 @@ def test_a_right_trainer_has_equal_twins(folder: Path) -> None:
     assert not [item for item in found if item["part"]]
     asked = {(item["setting"], item["change"]) for item in found}
     assert {("", twins.HALVES), ("", twins.SHORT), ("", twins.CUT), ("loss_type=mean", "padding_free")} <= asked
+    assert {("", twins.PADDED), ("", twins.PAD_IS_END)} <= asked
     assert {("alpha=0.25", "padding_free"), ("", twins.ODD), (f"margin={twins.COLUMN}", twins.HALVES)} <= asked
 
 
@@ -152,6 +165,7 @@ def test_liger_in_two_micro_batches(
         ("running baseline", "", twins.HALVES, "def compute_loss"),
         ("couples by margin", f"margin={twins.COLUMN}", twins.HALVES, "if self.config.margin"),
         ("pairs with itself", "", twins.ODD, "def compute_loss"),
+        ("masks by token", "", twins.PAD_IS_END, "def compute_loss"),
         ("pads only", "loss_type=mean", "padding_free", 'if self.config.loss_type == "mean"'),
     ],
 )
@@ -160,6 +174,23 @@ def test_a_faulty_trainer_differs_at_its_place(folder: Path, fault: str, setting
     assert {(setting, change)} <= set(found)
     path, _, number = found[setting, change]["place"].rpartition(":")
     assert line in Path(path).read_text("utf-8").splitlines()[int(number) - 1]
+
+
+def test_completions_of_a_policy_are_padded_too() -> None:
+    mask, prompts = torch.tensor([[1, 1, 0], [1, 1, 1]]), torch.tensor([[0, 1], [1, 1]])
+    batch = {
+        "prompt_ids": prompts + 7, "prompt_mask": prompts, "completion_ids": mask + 7, "completion_mask": mask,
+        "ref_per_token_logps": mask * 0.5, "advantages": torch.ones(2), "num_items_in_batch": 5,
+    }  # fmt: skip
+    padded = twins.pad_batch(batch, 63)
+    assert [name for name in batch if padded[name] is batch[name]] == ["advantages", "num_items_in_batch"]
+    assert padded["completion_ids"][0].tolist() == [8, 8, 7, 63, 63, 63, 63]
+    assert padded["prompt_ids"][0].tolist() == [63, 63, 63, 63, 7, 8], "on the left, where its collator pads"
+    assert padded["ref_per_token_logps"].shape == padded["completion_mask"].shape == (2, 7)
+    whole = {name: value for name, value in batch.items() if name.startswith("completion")} | {
+        "completion_mask": mask**0
+    }
+    assert twins.pad_batch(whole, 63) == whole, "no row has padding"
 
 
 @dataclass

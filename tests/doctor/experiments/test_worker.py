@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from attncheck.doctor.experiments.worker import frameworks, liger, main
-from attncheck.doctor.experiments.worker.ranks import fork_ranks, run_parts
+from attncheck.doctor.experiments.worker.ranks import run_parts, run_ranks
 
 
 class Loop:
@@ -99,7 +100,8 @@ def measure(fault: str, steps: int = 1, replicas: int = 1, ranks: int = 1) -> di
 
     if ranks == 1:
         return main.measure_step(make, "", steps, replicas)
-    answer: dict[str, Any] = fork_ranks(ranks, lambda: main.measure_step(make, "", steps, 1, ranks), 60)()
+    measure, folder = lambda: iter([main.measure_step(make, "", steps, 1, ranks)]), tempfile.mkdtemp()
+    answer: dict[str, Any] = run_ranks(ranks, measure, folder, time.monotonic() + 60)[0]
     return answer
 
 
@@ -145,8 +147,9 @@ def test_a_model_that_ranks_share_is_compared_with_the_whole_one(tmp_path: Path,
     assert measured["ratio"] == pytest.approx(ratio, abs=1e-3) and measured["cosine"] == pytest.approx(1, abs=1e-3)
 
 
-def test_a_rank_that_waits_for_ever_is_stopped_and_has_no_answer() -> None:
-    assert fork_ranks(2, lambda: time.sleep(60), 1)() == []
+def test_a_rank_that_waits_for_ever_is_stopped_and_has_no_answer(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="no answer in time"):
+        run_ranks(2, lambda: iter([time.sleep(60)]), str(tmp_path), time.monotonic() + 1)
 
 
 def test_each_part_keeps_what_it_measured_before_it_ended(tmp_path: Path) -> None:

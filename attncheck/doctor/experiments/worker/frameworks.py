@@ -20,8 +20,8 @@ Maker = Callable[..., Any]  # of folder, documents, layout, attention, rows of a
 MAX_LENGTH = 64
 STEPS = 2  # the second step shows whether gradients are cleared
 MODULES = (
-    "transformers.trainer", "trl", "llamafactory.train.tuner", "llamafactory.train.sft.workflow", "swift.pipelines",
-    "swift.llm", "liger_kernel.transformers",
+    "transformers.trainer", "trl", "trl.trainer.dpo_trainer", "llamafactory.train.tuner",
+    "llamafactory.train.sft.workflow", "swift.pipelines", "swift.llm", "liger_kernel.transformers.monkey_patch",
 )  # fmt: skip
 PROMPT = "w1 w2"
 # of pipelines, in ms-swift 4 and 3

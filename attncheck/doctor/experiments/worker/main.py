@@ -20,7 +20,7 @@ from . import frameworks
 from .frameworks import STEPS, Maker, import_frameworks, list_makers
 from .keeping import PACKED, measure_packing, measure_windows
 from .liger import OWN_LOSS, SETTINGS, imitate_liger
-from .ranks import fork_ranks, run_parts
+from .ranks import run_parts, run_ranks
 from .resume import measure_resume
 from .saving import list_adapters, list_cases, measure_change
 from .scoring import (
@@ -100,7 +100,7 @@ def list_parts(folder: str, deadline: float) -> dict[str, Callable[[], Iterable[
         parts[f"steps of {name}"] = functools.partial(measure_trainer_steps, name, f"{folder}/{name}")
     parts["two ranks"] = functools.partial(measure_ranks, folder, deadline)
     if trl:
-        parts["rows that TRL's trainers generate"] = functools.partial(measure_sampling, folder)
+        parts["rows that TRL's trainers generate"] = functools.partial(measure_sampling, f"{folder}/sampling")
     parts["saving"] = functools.partial(measure_saving, folder)
     if _has("deepspeed"):
         parts["accumulating under ZeRO"] = functools.partial(measure_accumulation, folder)
@@ -147,11 +147,8 @@ def measure_trainer_steps(trainer: str, folder: str) -> Iterator[tuple[str, dict
 def measure_ranks(folder: str, deadline: float) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the gradients of trainers on two ranks."""
     makers = find_variants()
-    seconds = max(1, int(deadline - time.monotonic()))
-    answers = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), seconds)()
-    if not answers:
-        raise RuntimeError("a rank ended without an answer")
-    yield from (("gradients", item) for item in answers)
+    for item in run_ranks(RANKS, lambda: _measure_ranks(makers, folder), folder, deadline):
+        yield "gradients", item
 
 
 def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterator[dict[str, Any]]:
@@ -631,6 +628,7 @@ def measure_evaluation_by_row(make: Maker, folder: str) -> dict[str, float]:
 
 def measure_sampling(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield how each trainer of TRL that generates its rows scores them, and whether it can evaluate."""
+    save_model(folder)
     make_learned_model(vocab_size=VOCABULARY, **TOKENS).save_pretrained(f"{folder}/learned")
     tokenizer = _make_tokenizer()
     tokenizer.save_pretrained(f"{folder}/learned")

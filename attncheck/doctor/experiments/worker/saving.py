@@ -5,10 +5,12 @@ It runs in a child of the examined interpreter, knows nothing of attncheck, and 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import importlib
 import importlib.util
+import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,6 +24,7 @@ ADAPTERS: dict[str, dict[str, Any]] = {  # of a model whose head is tied to its 
     f"modules_to_save={HEAD}": {"modules_to_save": [HEAD]},
     f"target_modules={TABLE}": {"target_modules": ["q_proj", TABLE]},
 }
+LOADED = "saved and loaded"
 NOISE = 0.3  # added to each parameter that is trained, so that no copy equals another
 
 
@@ -34,8 +37,13 @@ def list_cases(folder: str, make_model: Callable[..., Any]) -> Iterator[tuple[st
         model.save_pretrained(saved)
         return load(saved)
 
-    yield "tied embeddings", "saved and loaded", lambda: make_model(tie_word_embeddings=True), reload
-    yield OWN_CLASS, "saved and loaded", make_own_model, lambda model: reload(model, type(model).from_pretrained)
+    yield "tied embeddings", LOADED, lambda: make_model(tie_word_embeddings=True), reload
+    yield OWN_CLASS, LOADED, make_own_model, lambda model: reload(model, type(model).from_pretrained)
+    operations = {LOADED: reload, **OPERATIONS}
+    for name, is_tied in (("tied embeddings", True), ("untied embeddings", False)):
+        for pair in itertools.permutations(operations, 2):
+            make_plain = functools.partial(make_model, tie_word_embeddings=is_tied)
+            yield name, ", then ".join(pair), make_plain, functools.partial(_run_both, *map(operations.get, pair))
     if importlib.util.find_spec("peft") is None:
         return
     peft = importlib.import_module("peft")
@@ -51,9 +59,29 @@ def list_cases(folder: str, make_model: Callable[..., Any]) -> Iterator[tuple[st
         def make(settings: dict[str, Any] = settings) -> Any:
             return make_adapted(settings)
 
-        yield name, "saved and loaded", make, lambda model: reload(model, peft.AutoPeftModelForCausalLM.from_pretrained)
+        yield name, LOADED, make, lambda model: reload(model, peft.AutoPeftModelForCausalLM.from_pretrained)
         yield name, "merged", make, lambda model: model.merge_and_unload()
         yield name, "merged, saved and loaded", make, lambda model: reload(model.merge_and_unload())
+
+
+def _run_both(first: Operation, second: Operation, model: Any) -> Any:
+    return second(first(model))
+
+
+def _initialise(model: Any) -> Any:
+    model.post_init()  # it initialises what is not
+    return model
+
+
+def _enlarge(model: Any) -> Any:
+    model.resize_token_embeddings(model.config.vocab_size + 8)
+    return model
+
+
+# Neutral: the logits of known tokens remain the same, in each order.
+OPERATIONS: dict[str, Operation] = {
+    "initialised again": _initialise, "copied": copy.deepcopy, "given a larger vocabulary": _enlarge,
+}  # fmt: skip
 
 
 def list_adapters() -> Iterator[tuple[str, str, Callable[[], Any], Operation]]:
@@ -79,7 +107,7 @@ def list_adapters() -> Iterator[tuple[str, str, Callable[[], Any], Operation]]:
             yield name, "merged with another", functools.partial(_add_another, make), _merge
             for head in dict.fromkeys(("head", f"{prefixes.get(kind, '')}head")):
                 remake = functools.partial(make, head)
-                yield f"modules_to_save={head}", f"saved and loaded ({name})", remake, functools.partial(_load, remake)
+                yield f"modules_to_save={head}", f"{LOADED} ({name})", remake, functools.partial(_load, remake)
 
 
 def _add_another(make: Callable[[], Any]) -> Any:
@@ -112,7 +140,7 @@ def measure_change(make: Callable[[], Any], operation: Operation) -> dict[str, f
             if parameter.requires_grad:
                 parameter.add_(NOISE * torch.randn_like(parameter))
         before = model(input_ids=ids)["logits"].clone()
-        after = operation(model).eval()(input_ids=ids)["logits"]
+        after = operation(model).eval()(input_ids=ids)["logits"][..., : before.shape[-1]]
     return {"change": min(float((after - before).abs().max() / before.std()), 1e6)}
 
 

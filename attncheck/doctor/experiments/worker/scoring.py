@@ -5,6 +5,7 @@ It runs in a child of the examined interpreter, knows nothing of attncheck, and 
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import re
@@ -21,7 +22,6 @@ LEARNED: dict[str, Any] = {"n_positions": 64, "n_embd": 16, "n_layer": 1, "n_hea
 NO_DROPOUT: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 SCALING = re.compile("(scale|normalize)_(rewards|advantages)")  # settings that divide rewards by their deviation
 FACTOR, SCALE_TOLERANCE = 4.0, 0.02  # trainers add 1e-4 to the deviation
-ANSWERS = (1, 1, 2, 4)  # tokens of the answers: no two of them have as many as the other two
 LENGTHS = {"max_completion_length": 4, "max_new_tokens": 4, "max_length": 64, "max_prompt_length": 32}
 
 
@@ -46,6 +46,9 @@ def make_sampling_trainer(
     from datasets import Dataset
     from transformers import AutoModelForCausalLM
 
+    if settings.pop(twins.PAD_IS_END, False):
+        tokenizer = copy.deepcopy(tokenizer)
+        tokenizer.pad_token = tokenizer.eos_token
     prompts = [{"prompt": " ".join(f"w{token}" for token in range(3, 5 + 3 * number))} for number in range(ROWS)]
     data = Dataset.from_list(prompts)
     fixed = {"num_generations": 2, "generation_batch_size": ROWS, "per_device_eval_batch_size": ROWS, "beta": 0.1}
@@ -61,19 +64,10 @@ def make_sampling_trainer(
 
 def make_policy_trainer(make: Callable[..., Any], lengths: Any, per_device: int, count: int, settings: Any) -> Any:
     """Return a trainer whose model gives the same answers, of other lengths, however its rows are divided."""
-    import torch
-
     if lengths != twins.LENGTHS or twins.COLUMN in settings.values():
         raise ValueError("its rows are prompts")
     trainer = make(model="model", count=count, **{"learning_rate": 0.0, **settings})
-
-    def generate(input_ids: Any, **_: object) -> Any:
-        rows, places = torch.arange(ROWS)[:, None], torch.arange(max(ANSWERS))
-        is_answer = places < torch.tensor(ANSWERS)[:, None] - 1
-        answers = torch.where(is_answer, 8 + 7 * rows + 3 * places, trainer.processing_class.eos_token_id)
-        return torch.cat([input_ids, answers], 1)
-
-    trainer.model.generate, trainer.has_answers = generate, True
+    twins.give_answers(trainer)
     return trainer
 
 

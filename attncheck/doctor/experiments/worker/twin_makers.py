@@ -21,8 +21,11 @@ from .twins import (
     IMPORT_FAILED,
     LENGTHS,
     MESSAGES,
+    ON_POLICY,
+    PAD_IS_END,
     Make,
     attempt,
+    give_answers,
     list_parameters,
     list_trainers,
     measure_twins,
@@ -32,6 +35,7 @@ from .twins import (
 SPREAD = 0.3  # a standard deviation of weights with which tokens have different losses
 OTHERS = ("grpo", "ppo", "pt", "sft")  # of ms-swift and LLaMA-Factory: they generate, or their gradients are measured
 ROWS = range(MESSAGES + 1)
+NOT_OF_CONFIG = ("liger_kernel_config", PAD_IS_END)
 BASE: dict[str, Any] = {
     "learning_rate": 0.0, "max_length": 1024, "disable_dropout": False, "lmbda": 0.0, "gradient_checkpointing": False,
 }  # fmt: skip
@@ -142,7 +146,8 @@ def make_trl_trainer(
     from datasets import Dataset
 
     known = list_parameters(config)
-    settings = {name: value for name, value in settings.items() if name in known or name != "liger_kernel_config"}
+    is_end = PAD_IS_END in settings
+    settings = {name: value for name, value in settings.items() if name in known or name not in NOT_OF_CONFIG}
     parameters, own = list_parameters(trainer), {"ref_model": "reference", "teacher_model": "reference"}
     models = {name: folder_name for name, folder_name in own.items() if name in parameters and name not in settings}
     options = {name: value for name, value in settings.items() if name not in own and value != COLUMN}
@@ -153,6 +158,7 @@ def make_trl_trainer(
     torch.manual_seed(0)
     tokenizer = make_tokenizer()
     tokenizer.chat_template = TEMPLATE if kind == MESSAGES else None
+    tokenizer.pad_token = tokenizer.eos_token if is_end else tokenizer.pad_token
     columns = [name for name, value in settings.items() if value == COLUMN]
     path = Path(folder, f"rows-{lengths[0][0]}-{lengths[-1][0]}-{len(lengths)}-{kind}{'-'.join(columns)}")
     if not path.exists():
@@ -166,6 +172,8 @@ def make_trl_trainer(
         **{name: load_copy(f"Mistral{CAUSAL}", f"{folder}/{path}") for name, path in models.items()},
     )
     made.given_rows = rows
+    if settings.get(ON_POLICY):
+        give_answers(made)
     return made
 
 
@@ -231,8 +239,8 @@ def make_swift_twin(
         **{name: value for name, value in settings.items() if value != COLUMN},
         "learning_rate": settings.get("learning_rate", 0.0),
     }
-    if "ref_model" in settings:
-        raise ValueError("it always has a reference")
+    if {"ref_model", PAD_IS_END} & {*settings}:
+        raise ValueError("it always has a reference and a pad token")
     trainer = start_swift(
         pipeline, folder, rows, "flash_attention_2" if settings.get("padding_free") else "sdpa", given
     )
@@ -249,6 +257,8 @@ def make_llamafactory_twin(
     import torch
 
     torch.manual_seed(0)
+    if PAD_IS_END in settings:
+        raise ValueError("its template chooses the pad token")
     rows = [{**row, "query": ""} for row in write_rows(lengths)[kind]]
     columns = {"prompt": "prompt", "query": "query", "chosen": "chosen", "rejected": "rejected"}
     if kind:

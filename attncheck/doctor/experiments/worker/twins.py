@@ -29,10 +29,13 @@ Make = Callable[..., Any]  # of the rows by kind, rows of a micro-batch, micro-b
 LENGTHS = ((5, 9), (12, 4), (3, 6), (14, 7))
 LONG = ((30, 4), (4, 30), (5, 6), (6, 5))  # the shorter answers fit into MAX_LENGTH
 SAME = ((6, 6),) * 6  # the same row six times
+ANSWERED = (1, 1, 2, 4)  # tokens of answers: no two of them have as many as the other two
 MAX_LENGTH = 16
 HALVES, SHORT, PADDED = "two micro-batches", "a short last step", "more padding"
 CUT, EVALUATED, ODD = "max_length", "evaluate new rows", "an odd number of rows"
 PRECOMPUTED = "precompute_ref_log_probs"
+PAD_IS_END = "the EOS token as pad token"
+ON_POLICY = "lmbda"  # the share of steps on answers that a trainer generates
 FREE = {"padding_free": True}
 CHANGES: dict[str, dict[str, Any]] = {
     "padding_free": FREE,
@@ -143,6 +146,25 @@ def observe(
     return seen
 
 
+def give_answers(trainer: Any) -> None:
+    """Let a trainer's model generate the same answers however the rows are divided: one after another of ANSWERED."""
+    import torch
+
+    tokenizer, first = trainer.processing_class, 0
+
+    def generate(input_ids: Any, return_dict_in_generate: bool = False, **_: object) -> Any:
+        nonlocal first
+        rows, places = torch.arange(first, first + len(input_ids))[:, None] % len(ANSWERED), torch.arange(max(ANSWERED))
+        first += len(input_ids)
+        ends = torch.tensor(ANSWERED)[rows[:, 0]][:, None] - 1
+        answers = torch.where(places < ends, 8 + 7 * rows + 3 * places, tokenizer.pad_token_id)
+        answers = torch.where(places == ends, tokenizer.eos_token_id, answers)
+        sequences = torch.cat([input_ids, answers], 1)
+        return SimpleNamespace(sequences=sequences) if return_dict_in_generate else sequences
+
+    trainer.model.generate, trainer.has_answers = generate, True
+
+
 def _flatten(parameters: Any) -> Any:
     import torch
 
@@ -150,20 +172,31 @@ def _flatten(parameters: Any) -> Any:
 
 
 def pad_batch(batch: Any, token: int) -> dict[str, Any]:
-    """Return a batch with four more columns of padding, on the side where its collator pads; none if no row has any."""
+    """Return a batch with four more columns of padding, on the side where its collator pads; none if no row has any.
+
+    Tokens have a mask of their name: `input_ids` and `attention_mask`, or `completion_ids` and `completion_mask`.
+    """
     import torch
 
     padded = dict(batch)
-    for name, value in batch.items():
-        mask = batch.get(f"{str(name).removesuffix('input_ids')}attention_mask")
-        if str(name).endswith("input_ids") and getattr(mask, "shape", None) == value.shape and not mask.all():
+    for name in [name for name in batch if str(name).endswith("ids")]:
+        ids, (stem, named) = batch[name], _split_name(name)
+        mask = batch.get(f"{stem}{named}")
+        if getattr(mask, "shape", None) == ids.shape and not mask.all():
             sides = (0, 4) if mask[:, 0].all() else (4, 0)
-            stem, fills = name.removesuffix("input_ids"), {"input_ids": token, "labels": -100}
-            for own in [key for key in batch if key.startswith(stem)]:
-                if getattr(batch[own], "shape", None) == value.shape:
-                    fill = fills.get(own.removeprefix(stem), 0)
+            is_completion = stem == "completion_"
+            for own in [key for key in batch if key.startswith(stem) or (is_completion and "per_token" in key)]:
+                if getattr(batch[own], "shape", None) == ids.shape:
+                    fill = token if own == name else -100 if own.endswith("labels") else 0
                     padded[own] = torch.nn.functional.pad(batch[own], sides, value=fill)
     return padded
+
+
+def _split_name(name: str) -> tuple[str, str]:
+    """Return what tokens and their mask are prefixed with, and what such a mask is called."""
+    if name.endswith("input_ids"):
+        return name.removesuffix("input_ids"), "attention_mask"
+    return name.removesuffix("ids"), "mask"
 
 
 def list_labels(batch: Any) -> list[tuple[list[int], list[int]]]:
@@ -225,7 +258,9 @@ def measure_twins(make: Make, whole: SimpleNamespace, config: Any, is_liger: boo
             if not isinstance(twin, str):  # it fails because of the padding
                 fault = {"part": base, "place": find_place(twin.trainer, setting, "padding_free")}
                 yield {**named, "change": "padding_free", **fault}
-        elif not setting or {*LOSSES} & {*setting} or compare(whole, base).get("part"):  # others change nothing here
+        elif (
+            not setting or {*LOSSES, ON_POLICY} & {*setting} or compare(whole, base).get("part")
+        ):  # others change nothing here
             for change, twin in iterate_changes(make, base, setting, changes):
                 place = {"place": find_place(base.trainer, setting, change)} if twin.get("part") else {}
                 yield {**named, "change": change, **twin, **place}
@@ -239,6 +274,8 @@ def iterate_changes(
     twins: dict[str, dict[str, Any]] = {} if is_option else {HALVES: {"per_device": 2, "count": 2}}
     if not setting or "padding_free" not in changes:  # which shows it too
         twins[PADDED] = {"is_padded": True}
+    if not setting or ON_POLICY in setting:
+        twins[PAD_IS_END] = {"settings": {**setting, PAD_IS_END: True}}
     for change, settings in changes.items():
         if not (setting and change in (PRECOMPUTED, "gradient_checkpointing")):  # no matter of the loss
             twins[change] = {"settings": {**setting, **settings}}
@@ -323,6 +360,7 @@ def list_settings(trainer: Any, config: Any, fields: dict[str, Any]) -> list[dic
         and fields[name].default in (None, 0.0, 1.0) and "list" not in str(fields[name].type).lower()
     ]  # fmt: skip
     settings: list[dict[str, Any]] = [{field: value} for value in losses] if field else []
+    settings += [{ON_POLICY: 1.0}] * (ON_POLICY in fields)
     matches = (names for owner in list_owners(trainer) for names in COLUMNS.findall(ast.unparse(_parse(owner))))
     return [
         *settings,

@@ -2,12 +2,12 @@
 
 What it checks: `doctor --deep` lets each of TRL's trainers, and those that ms-swift and LLaMA-Factory make and that do
 not generate their rows, take one step on four rows. The model of GRPO and RLOO always gives the same answers. It then
-takes the same step with one change: two micro-batches for one batch, more padding, `padding_free`, liger's loss,
-gradient checkpointing, a precomputed reference, a short last step of an epoch, or a `max_length` that only other rows
-exceed. Losses and options are read from the installed classes, and each of them is compared. Both halves of the rows
-have as many rows and tokens, so that a mean over either is the same. The attention of the model adds nothing to its
-results: only what the trainer computes is compared. The rows of a launch are reported only if it sets the loss or
-option and makes the change.
+takes the same step with one change: two micro-batches for one batch, more padding, the EOS token as pad token,
+`padding_free`, liger's loss, gradient checkpointing, a precomputed reference, a short last step of an epoch, or a
+`max_length` that only other rows exceed. Losses and options are read from the installed classes, and each of them is
+compared. Both halves of the rows have as many rows and tokens, so that a mean over either is the same. The attention of
+the model adds nothing to its results: only what the trainer computes is compared. The rows of a launch are reported
+only if it sets the loss or option and makes the change.
 
 Four relations are stated once and checked for what the classes list. A column that a trainer looks for in a batch, such
 as `margin`, changes only its own row. With an odd number of rows, no row is its own contrast. The heads of transformers
@@ -53,6 +53,7 @@ from attncheck.core.experiments import (
     HALVES,
     ODD,
     PACKED,
+    PAD_IS_END,
     PADDED,
     REWARDS,
     SHORT_STEP,
@@ -71,17 +72,19 @@ FIXES = {
     CUT: "remove rows longer than max_length before training",
     EVALUATED: "precompute_ref_log_probs: false",
     ODD: "train on an even number of rows",
+    PAD_IS_END: "a pad token that is not the EOS token",
     REWARDS: "use a release of the trainer in which the setting has its documented effect",
     COLUMN: "train without this column",
     PACKED: "a max_length that is a power of two (if it was measured right), or packing: false",
     WINDOWS: "tokenizers!=0.23.1,!=0.23.2, or return_overflowing_tokens: false with texts that were cut before",
 }
-OF_SOME = (SHORT_STEP, CUT, ODD, COLUMN)  # changes of some rows and steps only
+OF_SOME = (SHORT_STEP, CUT, ODD, COLUMN, PAD_IS_END)  # changes of some rows, steps and tokenizers only
 LOSSES = ("loss_type", "pref_loss")
 OF_LOSS = (HALVES, "padding_free", "use_liger_kernel", "use_liger_loss")  # changes that are made with each loss
 TEXTS = {
     CUT: f"{CUT} changes {{0.part}}: its tokens are not those that it has alone",
     SHORT_STEP: "the last step of an epoch, with fewer micro-batches, has {0.ratio:.2g} times the gradient",
+    PAD_IS_END: f"{PAD_IS_END} changes what is trained: {{0.ratio:.3g}} times the gradient",
     ODD: f"with {ODD}, one of them is compared with itself instead of another row",
     REWARDS: f"{REWARDS} give {{0.ratio:.3g}} times the gradient, which this value of {{1}} excludes",
     COLUMN: "the number of a row changes the loss of the other rows in its micro-batch",
@@ -161,7 +164,7 @@ def is_of_job(item: TwinMeasurement, job: Job) -> bool:
         return False
     if item.change.endswith((HALVES, SHORT_STEP)) and (job.plan.accumulation <= 1 or ", " not in item.change):
         return job.plan.accumulation > 1
-    if item.change in (CUT, ODD):
+    if item.change in (CUT, ODD, PAD_IS_END):
         return True
     if item.change == PACKED:  # measured for a power of two, and for another number
         return job.plan.packed and (_is_power(value) or (own.isdigit() and not _is_power(own)))

@@ -4,9 +4,10 @@ What it checks: `doctor --deep` changes the weights of a tiny model, saves and l
 models are one with tied embeddings and one of a class that is not part of transformers, whose `_init_weights` writes
 into the weights. If PEFT is installed, adapters that include the embeddings or the head are also merged. Each kind of
 adapter that PEFT has, and LoRA with each of its options, is saved and loaded together with another module, whose name
-may begin as those of the adapter's parameters do (`lora_head`). Two of them are merged at once. With a launch, only the
-adapter that it sets is reported, or a custom class if it names no model. A model whose config.json says that its
-embeddings are not tied is not reported.
+may begin as those of the adapter's parameters do (`lora_head`). Two of them are merged at once. A plain model is saved
+and loaded, copied, initialised again (`post_init`) and given a larger vocabulary, two of these one after the other.
+With a launch, only the adapter that it sets is reported, or a custom class if it names no model. A model whose
+config.json says that its embeddings are not tied is not reported.
 
 Why it matters: the error is silent. The training is right, but the saved model is not the trained one.
 
@@ -83,7 +84,7 @@ def _describe(item: SavingMeasurement, ties: Fact[bool]) -> str:
         return f"two active adapters ({item.model}) compute something else after they are merged"
     adapter = f" with an adapter of {item.model}" if "=" in item.model else ""
     is_certain = ties == Known(True) or ("=" in item.model and not item.model.endswith(TABLES))
-    condition = "" if is_certain else "if its embeddings are tied, "
+    condition = "" if is_certain else f"if its embeddings are {'not ' * item.model.startswith('untied')}tied, "
     return f"{condition}a model{adapter} computes something else after it was {item.operation}"
 
 
@@ -103,6 +104,8 @@ def _iter_fixes(snapshot: Snapshot, item: SavingMeasurement, savings: tuple[Savi
     if module and module not in TABLES:
         name = f"{module.split('_')[-1]}: a name that does not begin with {module.rpartition('_')[0]}_"
         return [install_packages(snapshot, PEFT_RIGHT), Fix("rename the module", "edit", name)]
+    if item.model.endswith("embeddings"):
+        return [install_packages(snapshot, MEASURED_RIGHT)]
     if not module:
         return [
             Fix("initialise without .data", "edit", "torch.nn.init.normal_(module.weight, std=0.02)"),

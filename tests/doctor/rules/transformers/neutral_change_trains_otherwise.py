@@ -10,6 +10,7 @@ from attncheck.core.experiments import (
     HALVES,
     ODD,
     PACKED,
+    PAD_IS_END,
     REWARDS,
     SHORT_STEP,
     WINDOWS,
@@ -70,7 +71,9 @@ def with_head(head: str) -> Snapshot:
     return s.with_job(with_twins(TAGGER), plan, framework="transformers", trainer="trainer", head=head)
 
 
+END = with_twins(twin("lmbda=1.0", PAD_IS_END, "gkd", ratio=0.97, part="labels"))
 FIRES = {
+    "a trainer that masks its own answers' last token": with_launch(END, 1, "gkd", lmbda="1.0"),
     "liger's loss in a launch that accumulates": s.with_job(with_launch(LIGER, 4, "grpo"), {"liger": True}),
     "the launch's loss has the change of the default": with_launch(
         with_twins(twin(change=HALVES, ratio=2.0, cosine=1.0), twin("loss_type=ipo", HALVES, ratio=2.0, cosine=1.0)),
@@ -98,6 +101,7 @@ FIRES = {
     "padded rows fail": with_twins(twin("loss_type=ipo", part="RuntimeError: …")),
 }
 SILENT = {
+    "answers that the launch does not let the trainer generate": with_launch(END, 1, "gkd", lmbda="0"),
     "liger's loss in a launch that does not accumulate": s.with_job(with_launch(LIGER, 1, "grpo"), {"liger": True}),
     "a launch that accumulates without liger": with_launch(LIGER, 4, "grpo"),
     "liger's loss, of another loss than the default": s.with_job(
