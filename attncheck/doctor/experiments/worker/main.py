@@ -75,7 +75,8 @@ def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     gc.collect = lambda *_: 0  # accelerate's at each start takes 50 ms; Python's go on
-    importlib.metadata.metadata = functools.cache(importlib.metadata.metadata)  # accelerate reads it at each question
+    for name in ("metadata", "version"):  # read at each question of accelerate and datasets
+        setattr(importlib.metadata, name, functools.cache(getattr(importlib.metadata, name)))
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(ENVIRONMENT, HF_DATASETS_CACHE=f"{folder}/datasets", MODELSCOPE_CACHE=f"{folder}/modelscope")
         import_frameworks()
