@@ -887,8 +887,16 @@ def test_a_template_that_only_the_models_folder_names_is_chosen(
     assert register.get_template_meta(folder, several) is None
 
 
-def test_fields_that_the_rows_lack_are_renamed_removed_and_added() -> None:
-    """As a script does that prepares its own data set; a field that neither name has is an error."""
+def test_fields_that_the_rows_lack_are_renamed_removed_and_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a script does that prepares its own data set; a field that neither name has is an error.
+
+    If it removes the fields that it has read, those go too that no script names: its own rows need not have them.
+    """
+    made_up = "_".join(("made", "of", "others"))  # a name that no script has
+    (tmp_path / "rows").write_text(json.dumps({"problem": "p", made_up: "o"}))
+    monkeypatch.setenv("ATTNCHECK_ROWS", str(tmp_path / "rows"))
     arrow = pytest.importorskip("datasets").arrow_dataset
     kind: Any = type("Rows", (arrow.Dataset,), {})
     take_known_columns(SimpleNamespace(Dataset=kind))
@@ -901,6 +909,9 @@ def test_fields_that_the_rows_lack_are_renamed_removed_and_added() -> None:
     assert kind.add_column(rows, "problem", ["own"])["problem"][0] == "own"
     made = kind.map(rows, lambda row: {"text": "t"}, remove_columns=["problem", "messages"])
     assert set(made.column_names) == {"solution", "text"}
+    rows = kind.add_column(rows, made_up, ["o"])
+    assert kind.map(rows, lambda row: {}, remove_columns=["problem"]).column_names == ["solution"]
+    assert len(kind.map(rows, lambda row: {"text": "t"}).column_names) == 4
     with pytest.raises(ValueError, match="gone"):
         kind.rename_column(rows, "gone", "new")
 
