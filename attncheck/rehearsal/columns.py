@@ -196,6 +196,11 @@ def chooses_targets(read: ReadLaunch) -> bool:
     return any(value not in LITERALS for value in values) or OWN_COLLATOR.search(text) is not None
 
 
+def freezes_parameters(read: ReadLaunch) -> bool:
+    """Return whether the script of a launch, or a module that it imports, sets which parameters are trained."""
+    return any(b"requires_grad" in module.content for module in _read_modules(read))
+
+
 def _read_modules(read: ReadLaunch) -> tuple[SourceModule, ...]:
     """Return the script of a launch and the modules that it imports, from where the launch starts it first."""
     script, words = find_script(read.recognised.launch), read.recognised.launch.words

@@ -49,6 +49,7 @@ from attncheck.rehearsal import corrections, cutting, execution, extensions, kno
 from attncheck.rehearsal.columns import (
     find_marker,
     find_script,
+    freezes_parameters,
     iter_texts,
     read_columns,
     read_field_shapes,
@@ -787,9 +788,10 @@ def _read_rates(read: ReadLaunch, cut: JobCut) -> list[float]:
 
 
 def _freezes(read: ReadLaunch) -> bool:
-    """Return whether a setting or option of the launch freezes parameters or uses adapters."""
+    """Return whether a setting or option of the launch, or its script, freezes parameters or uses adapters."""
     settings = [f"{setting.name} {setting.value}" for setting in read.job.settings]
-    return any(FREEZING.search(text.lower()) for text in (*settings, *(w.text for w in read.recognised.launch.words)))
+    texts = (*settings, *(word.text for word in read.recognised.launch.words))
+    return any(FREEZING.search(text.lower()) for text in texts) or freezes_parameters(read)
 
 
 def _read_result(event: Event | None, name: str) -> CheckResult:
