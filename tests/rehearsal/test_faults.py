@@ -52,6 +52,7 @@ FAULTS: dict[str, Fault] = {
     "labels_of_another_row": Fault("ATN431", r"labels differ from the token at their position"),
     "padding_labelled": Fault("ATN431", r"labels are on padding"),
     "prompt_labelled": Fault("ATN431", r"labels are on the user's words", "--answers_only", objective=ANSWERS),
+    "end_hidden": Fault("ATN431", r"the last token of every document, \d+, is hidden by the attention mask"),
     "end_unlabelled": Fault("ATN431", r"does not learn to stop"),
     "answers_labelled_late": Fault(
         "ATN431", r"no label is on the first 1 words of each of 4 answers", "--answers_only"

@@ -14,15 +14,9 @@ FP32_NATS = 1e-3  # error of a token's log-probability in float32
 
 
 def find_lost_rollouts(evidence: Evidence) -> Iterator[str]:
-    """Yield the first step's rollouts with a wrong reward, or not passed to the model exactly once and complete."""
+    """Yield the first step's rollouts that are not passed to the model exactly once and complete."""
     if not evidence.rollouts:
         return
-    for function in evidence.taken[0].code.get("misplaced", ()):
-        yield f"{function} returns the rewards in another order than the completions: each is right, if called alone"
-    for function in evidence.taken[0].code.get("merged", ()):
-        yield f"{function} returns the reward of a prompt's last completion for all of them, so no advantage is left"
-    for function in evidence.taken[0].code.get("as_texts", ()):
-        yield f"{function} returns one reward for all completions: it takes texts, but gets lists of messages"
     words = evidence.step.index.words
     seen: Counter[int] = Counter()
     for piece in evidence.step.pieces:

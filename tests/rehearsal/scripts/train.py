@@ -166,6 +166,11 @@ def collate(rows, options, padding: int) -> dict[str, torch.Tensor]:
         lengths = [sum(len(tokens) for tokens, _ in row) for row in rows]
         moved = [labels.roll(length - own) for labels, own in zip(batch["labels"], lengths)]
         batch["labels"] = torch.stack(moved)
+    if FAULT == "end_hidden":  # by a mask of the padding's token, which is the end's too
+        ends = torch.tensor(numbers) >= 0
+        ends &= ~torch.nn.functional.pad(ends[:, 1:], (0, 1)).logical_not()
+        del batch["position_ids"]
+        return {**batch, "attention_mask": ends.long(), "labels": batch["labels"].where(ends, IGNORED)}
     if FAULT == "padding_seen":
         batch["position_ids"] = torch.arange(length).expand(len(rows), -1)
         return batch

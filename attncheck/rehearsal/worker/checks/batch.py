@@ -3,8 +3,9 @@ tokens."""
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from attncheck.core.lists import group_values
@@ -35,7 +36,14 @@ UNJUDGED = (
     "truncated"
 )
 SAME_ROWS = "not judged: whether documents are used twice, because {} data sets are loaded and have the same rows here"
-CODE_TEXTS = {  # part of the script's code, as the watcher's `script_code.py` names it -> what is wrong with it
+CODE_FAULTS = {  # part of the script's code, as the watcher's `script_code.py` names it -> what is wrong with it
+    "misplaced": "{} returns the rewards in another order than the completions: each is right, if called alone",
+    "merged": "{} returns the reward of a prompt's last completion for all of them, so no advantage is left",
+    "as_texts": (
+        "{} returns one reward for all completions: it looks into them as texts, but each is a list of messages"
+    ),
+}
+CODE_TEXTS = {  # the same, of what an author may intend
     "dropped": (
         "the trainer drops the columns {} of the data, which the script's loss or collator reads: "
         "remove_unused_columns is not false"
@@ -54,6 +62,7 @@ CODE_TEXTS = {  # part of the script's code, as the watcher's `script_code.py` n
     ),
 }
 NOISE = "not judged: {} of {} input tokens differ from their labels, which hold the documents, as if noise is added"
+PADDED_TO = 8  # tokens: the length of rows is often a multiple of it
 WHOLE_WORDS = 6  # a piece with fewer words does not identify its document
 
 
@@ -78,7 +87,8 @@ def run(evidence: Evidence) -> CheckResult:
     if ledger is not None:
         violations += find_lost(evidence, ledger)
         warnings += (find_uneven if ledger.replaces else find_undrawn)(evidence, ledger)
-    warnings += _tell_code(evidence)
+    violations += _tell_code(evidence, CODE_FAULTS)
+    warnings += _tell_code(evidence, CODE_TEXTS)
     wrong_pictures, picture_notes = _judge_pictures(evidence)
     violations += wrong_pictures
     if evidence.step.labels_enter:
@@ -86,6 +96,7 @@ def run(evidence: Evidence) -> CheckResult:
         warnings += _find_crossing_labels(evidence)
         if evidence.step.objective.targets == "labelled":
             violations += [*_find_unlabelled_answers(evidence), *_find_unlabelled_ends(evidence)]
+            violations += _find_hidden_ends(evidence)
             violations += _find_late_answers(evidence)
             warnings += _find_short_masks(evidence)
     return CheckResult(
@@ -175,10 +186,10 @@ def _note_labels(evidence: Evidence) -> tuple[str, ...]:
     return ("labels are not passed to the model; the loss and the gradients show whether they are right",)
 
 
-def _tell_code(evidence: Evidence) -> list[str]:
-    """Return what is wrong with the script's own code for data, as the watcher noted it."""
+def _tell_code(evidence: Evidence, texts: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with the script's own code for data and rewards, as the watcher noted it."""
     code = evidence.taken[0].code if evidence.taken else {}
-    return [text.format(", ".join(code[part])) for part, text in CODE_TEXTS.items() if code.get(part)]
+    return [text.format(", ".join(code[part])) for part, text in texts.items() if code.get(part)]
 
 
 def _find_holes(evidence: Evidence) -> Iterator[str]:
@@ -477,6 +488,29 @@ def _find_unlabelled_ends(evidence: Evidence) -> Iterator[str]:
     for name, whole in groups.items():
         if not any(_ends_in_target(piece, evidence) for piece in whole):
             yield (f"the token that ends {name} has a label in none of {len(whole)}: the model does not learn to stop")
+
+
+def _find_hidden_ends(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if a mask hides the last token of every row, also the longest: it is no padding, but a document's.
+
+    Rows may also be padded to one length, or to a multiple of eight.
+    """
+    ends: set[int] = set()
+    widths: set[int] = set()
+    for call in (call for record in evidence.taken for call in record.calls):
+        mask, labels = (call.tensors.get(name) for name in ("attention_mask", "labels"))
+        if mask is None or labels is None or mask.shape != call.input_ids.shape or bool(mask[:, -1].any()):
+            return
+        rows, last = range(len(mask)), (mask * torch.arange(1, mask.shape[1] + 1)).argmax(1) + 1
+        if bool((labels[rows, last] != IGNORED).any()):
+            return
+        widths.add(mask.shape[1])
+        ends |= {*call.input_ids[rows, last].tolist()}
+    if len(ends) == 1 and len(widths) > 1 and any(width % PADDED_TO for width in widths):
+        yield (
+            f"the last token of every document, {ends.pop()}, is hidden by the attention mask and has no label, as if "
+            "it were padding: padding has the same token, so the model does not learn to stop"
+        )
 
 
 def _name_kind(piece: Piece, evidence: Evidence) -> str:
