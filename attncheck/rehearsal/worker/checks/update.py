@@ -393,7 +393,7 @@ def _tell_other_rate(evidence: Evidence) -> Iterator[str]:
     rates = [step.rate for step in evidence.steps if step.rate]
     known = next((own for own in (here, own) if any(math.isclose(r, own, rel_tol=SAME) for r in (*held, *rates))), 0.0)
     place = f"{here:.2g}" if own in (0.0, here) else f"{own:.2g} (in this run {here:.2g})"
-    if here and held and rates and not known:
+    if own and held and rates and not known:
         yield (
             f"the launch sets a learning rate of {place}, but the optimiser has {max(held):.2g}: it reads another "
             "setting, unless the script scales the rate"
