@@ -37,6 +37,7 @@ from .devices import (
     make_mesh_on_cpu,
 )
 from .emulation import allow_hub_kernels, allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
+from .evaluations import evaluate_own, watch_evaluations
 from .fsdp import watch_fsdp
 from .recorder import Recorder
 from .script_code import note_loss_settings, note_trainer
@@ -365,6 +366,8 @@ def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
     watch_training(trainer, lambda trainer: gc.freeze())  # accelerate and axolotl collect: long after their imports
     if os.environ.get("ATTNCHECK_ROWS"):
         watch_training(trainer, note_loss_settings)
+        watch_training(trainer, evaluate_own)
+        watch_evaluations(trainer.Trainer)
     if os.environ.get("ATTNCHECK_LABELS"):
         watch_training(trainer, functools.partial(note_prompt, recorder.folder))
     if {"ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():

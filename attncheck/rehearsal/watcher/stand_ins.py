@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .absent import is_guarded, is_script, list_requirements, note
+from .evaluations import STRATEGIES
 from .modules import is_foreign, unwrap
 from .script_code import find_script_frame, note_code
 from .towers import build_own, find_tower
@@ -393,6 +394,8 @@ def cut_settings(training_args: Any) -> None:
     original = cls.__setattr__
 
     def assign(self: Any, name: str, value: Any) -> None:
+        if name == "eval_strategy" and name not in vars(self):
+            STRATEGIES.add(str(getattr(value, "value", value)))
         if name in SETTINGS and (name not in vars(self) or sys._getframe(1).f_globals.get("__name__") == "__main__"):
             value = _parse(SETTINGS[name]) if SETTINGS[name] is not None else _find_default(self, name, value)
         original(self, name, value)

@@ -43,6 +43,11 @@ def run(evidence: Evidence) -> CheckResult:
     ]  # fmt: skip
     schedule, unclear_schedule = _find_schedule(evidence)
     violations += [
+        f"an evaluation changes {found[0]} of the trained model, with {', '.join(found[1:])}"
+        for record in taken[-1:]
+        if (found := record.code.get("evaluation"))
+    ]
+    violations += [
         *schedule,
         *_find_unscheduled(evidence),
         *_find_decayed_rows(evidence),

@@ -1,0 +1,79 @@
+"""A trainer evaluates once while it is recorded, if the script has code for evaluations; what they change is noted."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from attncheck.rehearsal.watcher import evaluations, script_code
+
+
+class Averages:
+    """Evaluates averaged weights; `restores`: puts the trained ones back."""
+
+    def __init__(self, restores: bool) -> None:
+        self.restores = restores
+
+    def on_evaluate(self, model: torch.nn.Module) -> None:
+        kept = [value.detach().clone() for value in model.parameters()]
+        for value in model.parameters():
+            value.data *= 0.5
+        for value, own in zip(model.parameters(), kept) if self.restores else ():
+            value.data.copy_(own)
+
+
+def train(*callbacks: Averages, raises: bool = False, strategy: str = "epoch") -> tuple[Any, list[str]]:
+    """Return the trainer's arguments, and what is noted of two evaluations."""
+    evaluated: list[int] = []
+
+    class Trainer:
+        args = SimpleNamespace(eval_strategy=strategy, eval_steps=100)
+        callback_handler = SimpleNamespace(callbacks=[*callbacks, SimpleNamespace(on_evaluate=print)])
+        eval_dataset, model = (), torch.nn.Linear(2, 2)
+
+        def evaluate(self) -> dict[str, float]:
+            evaluated.append(1)
+            for callback in callbacks:
+                callback.on_evaluate(self.model)
+            if raises:
+                raise ValueError("of synthetic rows")
+            return {"eval_loss": 1.0}
+
+        def _evaluate(self) -> dict[str, float]:
+            return self.evaluate()
+
+    Trainer.evaluate.__code__ = Trainer.evaluate.__code__.replace(co_filename="/site-packages/transformers/trainer.py")
+    evaluations.watch_evaluations(Trainer)
+    trainer = Trainer()
+    evaluations.evaluate_own(trainer)
+    for _ in range(2 if callbacks else 0):
+        trainer._evaluate()
+    assert len(evaluated) == (strategy != "no" and bool(callbacks)) + 2 * (strategy == "no")
+    return trainer.args, script_code.CODE.get("evaluation", [])
+
+
+@pytest.fixture(autouse=True)
+def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluations, "CODE", {})
+    monkeypatch.setattr(script_code, "CODE", evaluations.CODE)
+    monkeypatch.setattr(evaluations, "STRATEGIES", {"epoch"})
+
+
+def test_an_evaluation_that_changes_the_trained_model_is_noted_with_its_code() -> None:
+    arguments, (count, code) = train(Averages(False))
+    assert (arguments.eval_strategy, arguments.eval_steps) == ("steps", evaluations.EVERY)
+    assert count == "2 of 2 parameters" and code.startswith("Averages.on_evaluate")
+
+
+def test_an_evaluation_that_restores_the_model_or_cannot_read_the_rows_is_none() -> None:
+    assert train(Averages(True))[1] == []
+    assert train(Averages(True), raises=True)[1] == []
+
+
+def test_a_trainer_without_code_for_evaluations_evaluates_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert train()[0].eval_steps == 100
+    monkeypatch.setattr(evaluations, "STRATEGIES", {"no"})
+    assert train(Averages(False), strategy="no")[0].eval_steps == 100
