@@ -219,8 +219,8 @@ def _record_losses(trainer: Any) -> None:
     def compute_loss(self: Any, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
         seen.clear()
         loss = original(self, model, inputs, *arguments, **options)
-        if seen and torch.is_grad_enabled() and isinstance(inputs, Mapping) and inputs.keys() >= TENSORS:
-            step.extend(_list_rollouts(inputs, seen[-1]))
+        if torch.is_grad_enabled() and isinstance(inputs, Mapping) and inputs.keys() >= TENSORS:
+            step.extend(_list_rollouts(inputs, seen[-1] if seen else None))
             if self.accelerator.sync_gradients:
                 if not records:
                     records.append(RolloutRecord(self.accelerator.process_index))
@@ -246,7 +246,10 @@ def _keep_result(function: Any, seen: list[Any]) -> Any:
 
 
 def _list_rollouts(inputs: Any, log_probabilities: Any) -> list[tuple[Rollout, list[float]]]:
-    """Return the rows of a batch that are documents, each with the log-probabilities of its completion's tokens."""
+    """Return the rows of a batch that are documents, each with the log-probabilities of its completion's tokens.
+
+    There are none if a script's own loss computes them without TRL's method.
+    """
     rollouts = []
     for row, advantage in enumerate(inputs["advantages"].flatten().tolist()):
         mask = inputs["completion_mask"][row].bool()
@@ -254,6 +257,6 @@ def _list_rollouts(inputs: Any, log_probabilities: Any) -> list[tuple[Rollout, l
         response = inputs["completion_ids"][row][mask].tolist()
         number = COMPLETIONS.numbers.get(COMPLETIONS.read([*prompt, *response]))
         if number is not None:
-            values = log_probabilities[row][mask].float().tolist()
+            values = [] if log_probabilities is None else log_probabilities[row][mask].float().tolist()
             rollouts.append((Rollout(number, tuple(prompt), tuple(response), advantage), values))
     return rollouts

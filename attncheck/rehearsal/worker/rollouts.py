@@ -31,6 +31,11 @@ def find_lost_rollouts(evidence: Evidence) -> Iterator[str]:
             yield (f"{len(numbers)} of {len(handed)} rollouts of the step {text}, the first document {numbers[0]}")
 
 
+def has_log_probabilities(evidence: Evidence) -> bool:
+    """Return whether the framework's own log-probabilities are known; a script's own loss computes others."""
+    return any(rollout.log_probabilities for rollout in evidence.rollouts[0])
+
+
 def measure_log_probabilities(evidence: Evidence) -> Measure:
     """Return the error, in nats, of the framework's own log-probabilities before the step.
 

@@ -12,7 +12,7 @@ from attncheck.rehearsal.worker.evidence import SAME_LOSS, Evidence
 from attncheck.rehearsal.worker.explanations import explain_loss
 from attncheck.rehearsal.worker.policy import is_negated
 from attncheck.rehearsal.worker.records import RankRecord
-from attncheck.rehearsal.worker.rollouts import list_means
+from attncheck.rehearsal.worker.rollouts import has_log_probabilities, list_means
 from attncheck.smoke.worker.data.language import language_entropy
 
 MIN_STEPS = 20  # fewer steps give no verdict on learning
@@ -143,6 +143,8 @@ def _judge_rewarded(evidence: Evidence) -> CheckResult:
 
     It may rise if as many are punished, and theirs rises faster.
     """
+    if not has_log_probabilities(evidence):
+        return CheckResult("learning", "skipped", "unknown: the log-probabilities that the script's own loss computes")
     sign = -1 if evidence.replaces_rewards and is_negated(explain_loss(evidence)) else 1  # the loss check warns
     rewarded = list_means(evidence, sign)
     losses, margins = [-mean for mean in rewarded], [a - b for a, b in zip(rewarded, list_means(evidence, -sign))]

@@ -17,6 +17,7 @@ from attncheck.rehearsal.worker.pairs import is_chosen
 from attncheck.rehearsal.worker.policy import is_negated, measure_magnitude
 from attncheck.rehearsal.worker.rollouts import (
     find_shifted_log_probabilities,
+    has_log_probabilities,
     has_reversed_advantages,
     measure_log_probabilities,
 )
@@ -36,9 +37,11 @@ def run(evidence: Evidence) -> CheckResult:
     result = _compare_loss(evidence)
     if evidence.step.objective.policy is None or result.outcome != "ok":
         return result
+    warnings = (REVERSED,) * has_reversed_advantages(evidence) + result.warnings
+    if not has_log_probabilities(evidence):
+        return replace(result, warnings=warnings)
     shifted = tuple(find_shifted_log_probabilities(evidence))
     measures = (*result.measures, measure_log_probabilities(evidence))
-    warnings = (REVERSED,) * has_reversed_advantages(evidence) + result.warnings
     return replace(result, measures=measures, warnings=warnings, violations=(*shifted, *result.violations))
 
 
