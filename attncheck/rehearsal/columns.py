@@ -1,7 +1,9 @@
 """Finds the row fields that a script may read, in its source and in the modules that it imports."""
 
 import ast
+import contextlib
 import functools
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -30,6 +32,10 @@ TARGET_SETTINGS = ("assistant_only_loss", "completion_only_loss")
 MODEL_CLASS = re.compile(r"AutoModelFor(CausalLM|Vision2Seq|ImageTextToText)|\w+For(CausalLM|ConditionalGeneration)")
 LITERALS = ("true", "false", "none")
 MARKER = re.compile(r"<\|(im_start|im_end|start_header_id|eot_id)\|>")
+CONVERSATIONS = {"messages", "conversations"}
+ROW_SUFFIXES = (".jsonl", ".json")
+SPEAKERS = {"human": "user", "gpt": "assistant", "observation": "tool"}
+MAX_BYTES, MAX_ROWS, MAX_KINDS = 1 << 20, 50, 8  # of the user's data
 MAX_MODULES = 200  # in addition to the script
 MAX_COLUMNS = 200
 MAX_FOLDERS = 5000  # that are searched for a launch's script
@@ -194,6 +200,30 @@ def chooses_targets(read: ReadLaunch) -> bool:
     text = script.read_text(errors="replace") if script is not None else ""
     values = ((get_setting(read.job, name) or "").lower() for name in TARGET_SETTINGS if name in text)
     return any(value not in LITERALS for value in values) or OWN_COLLATOR.search(text) is not None
+
+
+def read_turns(read: ReadLaunch, data: str) -> list[list[str]]:
+    """Return the speakers in each kind of conversation among the first rows of the launch's data, if their file exists.
+
+    Nothing is returned if the script reads other fields than conversations, or all are a question and an answer.
+    """
+    columns = {*read_columns(read)}
+    if not columns & CONVERSATIONS or columns & (TEXT_COLUMNS - CONVERSATIONS):
+        return []
+    names = (data, *(text for text in iter_texts(read) if text.endswith(ROW_SUFFIXES)))
+    kinds: dict[tuple[str, ...], None] = {}
+    paths = (Path(read.recognised.launch.folder, name) for name in dict.fromkeys(names) if name.endswith(ROW_SUFFIXES))
+    for path in filter(Path.is_file, paths):
+        with path.open(errors="replace") as stream:
+            lines = stream.read(MAX_BYTES).splitlines()
+        for line in lines[:MAX_ROWS]:
+            with contextlib.suppress(ValueError, AttributeError, TypeError, StopIteration):
+                row = json.loads(line)
+                turns = next(row[name] for name in CONVERSATIONS if name in row)
+                speakers = [SPEAKERS.get(own, own) for own in (turn.get("role", turn.get("from")) for turn in turns)]
+                if {*speakers} <= {"system", "user", "assistant", "tool"} and speakers[-1:] == ["assistant"]:
+                    kinds[tuple(speakers)] = None
+    return [list(kind) for kind in kinds][:MAX_KINDS] if any(len(kind) > 2 for kind in kinds) else []
 
 
 def freezes_parameters(read: ReadLaunch) -> bool:

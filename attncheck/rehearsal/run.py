@@ -54,6 +54,7 @@ from attncheck.rehearsal.columns import (
     read_columns,
     read_field_shapes,
     read_model_classes,
+    read_turns,
 )
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
@@ -446,6 +447,7 @@ def describe_fields(read: ReadLaunch, cut: JobCut, added: Sequence[str] = ()) ->
         # trl 0.24.0 data_utils.py (`is_conversational`) takes any of several fields, in the order of a set
         "makes_text": read.job.framework == "trl" and bool(TEXT_COLUMNS.intersection(read_columns(read))),
         "shapes": read_field_shapes(read) if _reads_fields(cut) else {},
+        "turns": read_turns(read, cut.data) if _reads_fields(cut) and not cut.driver else [],
         "marker": find_marker(read) if "ATTNCHECK_ROWS" in cut.environ else "",
     }
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,9 +27,12 @@ from attncheck.gate.policy import Policy
 from attncheck.lint import run as lint
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
+from attncheck.rehearsal.columns import read_turns
 from attncheck.rehearsal.run import _find_model_folder, _read_rates
+from attncheck.rehearsal.worker.checks import batch
 from attncheck.rehearsal.worker.checks.gradients import AS_STREAM, OWN_WEIGHTS
 from attncheck.rehearsal.worker.definitions import is_scaled
+from attncheck.rehearsal.worker.materials import make_documents
 from attncheck.workers.execution import ExecutionTarget
 from tests.conftest import Run
 from tests.rehearsal.staging import SCRIPTS, ForkServer, list_failures, make_materials, rehearse
@@ -157,6 +162,40 @@ def test_a_loop_whose_source_loads_its_model_needs_no_options(tmp_path: Path, mo
     assert (launch.job.trainer, launch.job.model) == ("loop", "Qwen/Qwen2.5-0.5B")
     Path("gan.py").write_text(text.replace("AutoModelForCausalLM.from_pretrained", "make_generator"))
     assert read("python gan.py") == []
+
+
+def test_conversations_have_the_turns_of_the_launchs_own_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the script reads nothing else of a row, and the rows are more than a question and its answer."""
+    kinds = [["user", "assistant"], ["user", "assistant", "tool", "assistant"]]
+    rows = [{"messages": [{"role": own, "content": "x"} for own in kind]} for kind in (*kinds, ["user"])]
+    text = (
+        "from transformers import AutoModelForCausalLM\nfrom datasets import load_dataset\n"
+        "rows = load_dataset('json', data_files='rows.jsonl')\nmodel = AutoModelForCausalLM.from_pretrained('m')\n"
+        "for row in rows:\n    model(encode(row['messages'])).loss.backward()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    Path("loop.py").write_text(text)
+    Path("rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert read_turns(read("python loop.py")[0], "") == kinds
+    documents = make_documents(9, 0, kinds)
+    assert {tuple(who for who, _ in own["turns"]) for own in documents} == {*map(tuple, kinds)}
+    assert all(words for own in documents for _, words in own["turns"])
+    Path("loop.py").write_text(text.replace("encode(", "encode(row['question'], "))
+    assert read_turns(read("python loop.py")[0], "") == []
+
+
+def test_labels_on_turns_that_the_model_does_not_write_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask that leaves out nothing, or all but the last answer, is the author's choice."""
+
+    def find(*learned: str, first: bool = False, speaker: str = "user") -> int:
+        turns = ["user", "assistant", "tool", "assistant", "user", "assistant"]
+        seen = [(who, who in learned and (first or n > 0)) for n, who in enumerate(turns) for _ in range(4)]
+        monkeypatch.setattr(batch, "_list_learned", lambda _: [seen] * 2)
+        evidence: Any = None
+        return len(list(batch._find_learned_speakers(evidence, {speaker})))
+
+    assert find("assistant", "user") == find("assistant", "tool", speaker="tool") == 1
+    assert find("assistant") == find("assistant", "tool") == find("assistant", "user", first=True) == 0
 
 
 def test_the_first_folder_of_a_model_is_the_launchs_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,7 @@ PICTURES = (
     "not checked"
 )
 ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
+TURN_WORDS = 4  # the fewest in one of several turns
 ANSWER_NAME = re.compile(r"answer|output|response|completion|solution|summary|target|highlight|reply")
 # Strings in subscripts that are not fields of rows: those of tokenizer outputs, messages, splits, images and videos.
 NO_COLUMN = re.compile(
@@ -109,7 +110,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         return
     is_read = bool(message.get("columns"))  # a script may read the prompt
     form: DataForm = message["form"].removeprefix("implicit_" if is_read else "")
-    documents, rows = make_data(message["documents"], message["seed"], form, vocabulary)
+    documents, rows = make_data(message["documents"], message["seed"], form, vocabulary, message.get("turns", ()))
     rows, columns = fit_rows(rows, message)
     answer["made_up"] = [
         name for name in columns if name == "label" or (ANSWER_NAME.search(name) and rows[0].get(name) == "")
@@ -421,14 +422,14 @@ def _save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder
 
 
 def make_data(
-    count: int, seed: int, form: DataForm, vocabulary: Vocabulary = MADE
+    count: int, seed: int, form: DataForm, vocabulary: Vocabulary = MADE, turns: Sequence[Sequence[str]] = ()
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the documents, and the rows of a data set with them in a form."""
+    """Return the documents, and the rows of a data set with them in a form; `turns` are the speakers in each kind."""
     if form in PAIRED_FORMS:
         documents = make_pairs(count, seed)
         pairs = zip(documents[::2], documents[1::2])
         return documents, [make_pair_row(*pair, form, vocabulary) for pair in pairs]
-    documents = make_documents(count, seed)
+    documents = make_documents(count, seed, turns)
     return documents, [make_row(document, form, vocabulary) for document in documents]
 
 
@@ -499,8 +500,10 @@ def _write_turns(prompt: str, answer: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
 
 
-def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
+def make_documents(count: int, seed: int, kinds: Sequence[Sequence[str]] = ()) -> list[dict[str, Any]]:
     """Return documents that differ from one another: {"turns": [["user", [3, 17, …]], …], "advantage": 0.5}.
+
+    A document with enough words has the speakers of one of the `kinds`, if there are any.
 
     The advantage is the reward of a document's answer if it is a rollout. More are rewarded than not, because all
     belong to the language to be learned.
@@ -517,6 +520,10 @@ def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
         beginnings.add(tuple(words[:12]))
         question = chance.randint(6, len(words) // 2)
         turns = [["user", words[:question]], ["assistant", words[question:]]]
+        speakers = kinds[len(documents) % len(kinds)] if kinds else ()
+        if len(words) >= TURN_WORDS * len(speakers) > 0:
+            ends = [len(words) * number // len(speakers) for number in range(len(speakers) + 1)]
+            turns = [[who, words[begin:end]] for who, begin, end in zip(speakers, ends, ends[1:])]
         documents.append({"turns": turns, "advantage": worth.choice(ADVANTAGES)})
     return documents
 
@@ -591,7 +598,10 @@ def make_row(document: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary
         "instruction": {"instruction": prompt, "input": "", "output": answer},
         "nested_instruction": {"row": {"instruction": prompt, "output": answer}},
         "conversations": {
-            "conversations": [{"from": names[message["role"]], "value": message["content"]} for message in messages]
+            "conversations": [
+                {"from": names.get(message["role"], message["role"]), "value": message["content"]}
+                for message in messages
+            ]
         },
     }
     if form != "every":

@@ -96,7 +96,8 @@ def run(evidence: Evidence) -> CheckResult:
         warnings += _find_crossing_labels(evidence)
         if evidence.step.objective.targets == "labelled":
             violations += [*_find_unlabelled_answers(evidence), *_find_unlabelled_ends(evidence)]
-            violations += _find_hidden_ends(evidence)
+            violations += [*_find_hidden_ends(evidence), *_find_learned_speakers(evidence, {"user"})]
+            warnings += _find_learned_speakers(evidence, {"tool"})
             violations += _find_late_answers(evidence)
             warnings += _find_short_masks(evidence)
     return CheckResult(
@@ -408,6 +409,21 @@ def _find_late_answers(evidence: Evidence) -> Iterator[str]:
         yield (
             f"no label is on the first {late[0]} words of each of {len(late)} answers, but the next words have one: "
             "the mask of the prompt is too long"
+        )
+
+
+def _find_learned_speakers(evidence: Evidence, speakers: set[str]) -> Iterator[str]:
+    """Yield a line if whole later turns of other speakers than the model are learned, and no question before them."""
+    learned: Counter[str] = Counter()
+    for seen in _list_learned(evidence):
+        turns = [(who, all(own for _, own in words)) for who, words in itertools.groupby(seen, lambda word: word[0])]
+        asked = list(itertools.takewhile(lambda turn: turn[0] != "assistant", turns))
+        if asked and not any(scored for _, scored in asked):
+            learned.update(who for who, is_learned in turns[len(asked) :] if is_learned and who in speakers)
+    for who, count in learned.items():
+        yield (
+            f"{count} turns of the {who} have labels, although the first questions have none: the mask ends at the "
+            "first answer, or leaves this speaker out"
         )
 
 
