@@ -14,6 +14,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from attncheck.rehearsal.columns import OWN_COLLATOR, _iter_columns
+from attncheck.rehearsal.watcher import script_code
 from attncheck.rehearsal.watcher.describe import _is_untied
 from attncheck.rehearsal.watcher.stand_ins import _choose_folder
 from attncheck.rehearsal.worker.checks.learning import _find_alike, _find_negative
@@ -115,12 +116,45 @@ def test_a_divergence_is_never_negative(losses: list[float], others: list[str], 
     ],
 )
 def test_tokens_that_a_launch_adds_are_trained(trainable: list[str], is_told: bool) -> None:
-    record = SimpleNamespace(weights={"embed_tokens.weight": torch.zeros(12, 2)}, trainable=trainable)
-    call = SimpleNamespace(input_ids=torch.tensor([[1, 10, 11]]))
+    record = SimpleNamespace(weights={"embed_tokens.weight": torch.zeros(12, 2)}, trainable=trainable, code={})
+    ids = torch.tensor([[1, 10, 11]])
+    call = SimpleNamespace(input_ids=ids, tensors={"attention_mask": torch.tensor([[1, 1, 0]])})
     evidence: Any = SimpleNamespace(tokens=10, step=SimpleNamespace(ranks=[record], calls=[call]))
     assert bool(list(_find_untrained_tokens(evidence))) == is_told
-    evidence.tokens = 0  # the launch adds none
+    evidence.tokens = 11  # padding
     assert not list(_find_untrained_tokens(evidence))
+    evidence.tokens = 0  # rows of the model's own vocabulary are free
+    assert not list(_find_untrained_tokens(evidence))
+    record.code = {"added": ["10"], "adds": ["train.py:7"]}
+    assert bool(list(_find_untrained_tokens(evidence))) == is_told
+
+
+def test_tokens_that_a_script_adds_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Markers that released tokenizers have, and padding, are none."""
+
+    class Tokenizer:
+        def __init__(self) -> None:
+            self.texts = ["a"]
+
+        def __len__(self) -> int:
+            return len(self.texts)
+
+        def add_tokens(self, texts: list[str]) -> int:
+            self.texts += texts
+            return len(texts)
+
+        def add_special_tokens(self, texts: dict[str, list[str]]) -> int:
+            return self.add_tokens(texts["additional_special_tokens"])
+
+        def convert_ids_to_tokens(self, numbers: range) -> list[str]:
+            return [self.texts[number] for number in numbers]
+
+    monkeypatch.setattr(script_code, "CODE", {})
+    script_code.watch_added_tokens(Tokenizer)
+    tokenizer = Tokenizer()
+    assert tokenizer.add_tokens(["<pad>", "<|im_end|>"]) == 2 and "added" not in script_code.CODE
+    assert tokenizer.add_special_tokens({"additional_special_tokens": ["<fact>", "</fact>"]}) == 2
+    assert script_code.CODE["added"] == ["3", "4"] and script_code.CODE["adds"][0].startswith("test_own_code.py:")
 
 
 @pytest.mark.parametrize(("planned", "faults", "warnings"), [(112, 1, 0), (450, 0, 0), (77, 0, 1)])

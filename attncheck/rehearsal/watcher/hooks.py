@@ -40,7 +40,7 @@ from .emulation import allow_hub_kernels, allow_in_import_utils, allow_in_modeli
 from .evaluations import evaluate_own, watch_evaluations
 from .fsdp import watch_fsdp
 from .recorder import Recorder
-from .script_code import note_loss_settings, note_trainer
+from .script_code import note_loss_settings, note_trainer, watch_added_tokens
 from .stand_ins import (
     answer_keys,
     answer_removed,
@@ -135,6 +135,9 @@ def install(folder: str) -> None:
         callbacks["verl.utils.distributed"] = use_gloo
     if os.environ.get("ATTNCHECK_ROWS"):
         callbacks["transformers.utils.hub"] = find_small_model
+        callbacks["transformers.tokenization_utils_base"] = lambda module: watch_added_tokens(
+            module.PreTrainedTokenizerBase
+        )
         callbacks["peft.peft_model"] = make_adapters
         callbacks["datasets.load"] = find_rows
         callbacks["datasets.arrow_dataset"] = take_known_columns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import linecache
 import os
@@ -26,6 +27,8 @@ LOSS_SETTINGS = (
 )
 # Columns that TRL 1.16.0 tokenizes, not the text from a formatting function: trainer/sft_trainer.py (`tokenize_fn`).
 CONVERSED = frozenset({"messages", "prompt"})
+# Parts of tokens that released tokenizers have: a script adds them only to the synthetic one. Padding is not learned.
+COMMON = re.compile(r"im_start|im_end|endoftext|header_id|eot|pad|unk|bos|eos|INST|^</?s>$", re.IGNORECASE)
 TRAINER = "trainer"  # in CODE if transformers' Trainer trains, whose script only starts it: its loss
 
 
@@ -60,6 +63,29 @@ def note_order(frame: Any, samplers: list[Any]) -> None:
             for line in linecache.getlines(str(module.__file__))
         )
         CODE["unset"] = [name_line(own)] * (not re.search("set_epoch|accelerat", text, re.IGNORECASE))
+
+
+def watch_added_tokens(base: Any) -> None:
+    """Note the tokens that a script adds to a tokenizer, and the line that does.
+
+    transformers 5.17.0 tokenization_utils_base.py: both methods count the tokens that are new.
+    """
+
+    def note_added(add: Any) -> Any:
+        @functools.wraps(add)
+        def call(tokenizer: Any, *arguments: Any, **options: Any) -> Any:
+            count, frame = len(tokenizer), sys._getframe(1)
+            result = add(tokenizer, *arguments, **options)
+            texts = tokenizer.convert_ids_to_tokens(range(count, len(tokenizer))) if is_script(frame.f_globals) else []
+            own = [str(number) for number, text in enumerate(texts, count) if not COMMON.search(text)]
+            if own:
+                CODE["added"], CODE["adds"] = [*dict.fromkeys((*CODE.get("added", ()), *own))], [name_line(frame)]
+            return result
+
+        return call
+
+    for name in ("add_tokens", "add_special_tokens"):
+        setattr(base, name, note_added(getattr(base, name)))
 
 
 def note_loss(frame: Any) -> None:

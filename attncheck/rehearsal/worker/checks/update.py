@@ -30,6 +30,7 @@ KEPT = (Tensor, Mapping)  # a recorded tensor, and the shape of one that is too 
 LEAST_DECAY = 1e-5  # of a weight in each step: less is no more than 1% in 1000 steps
 MOST_ROWS = 0.5  # a hook that zeroes the gradients of more rows than this freezes them
 MOST = 0.9  # share of the parameters: freezing this many is intentional
+EMBEDDING = re.compile(r"embed|wte|lm_head")
 ADAPTER = re.compile(r"lora|adapter|prompt_encoder|ia3|modules_to_save|vera|oft_")
 
 
@@ -541,13 +542,19 @@ def _find_untied(taken: Sequence[RankRecord]) -> Iterator[str]:
 def _find_untrained_tokens(evidence: Evidence) -> Iterator[str]:
     """Yield a line if the batches have tokens that the launch adds, and nothing trains their embeddings."""
     first, record = evidence.tokens, evidence.step.ranks[0]
-    used = {token for call in evidence.step.calls for token in call.input_ids.flatten().tolist() if token >= first}
-    held = [key for key, own in record.weights.items() if own.dim() == 2 and len(own) > max(used, default=0) >= first]
+    added, used = {*map(int, record.code.get("added", ()))}, set()
+    for call in evidence.step.calls:
+        mask = call.tensors.get("attention_mask")
+        seen = call.input_ids[mask != 0] if mask is not None and mask.shape == call.input_ids.shape else call.input_ids
+        used |= {token for token in seen.flatten().tolist() if token in added or token >= first > 0}
+    sizes = {key: len(own) for key, own in record.weights.items() if own.dim() == 2 and EMBEDDING.search(key)}
+    held = [key for key, size in sizes.items() if size > max(used, default=size)]
     places = tuple(key.removesuffix("weight").replace("base_layer.", "") for key in held)
-    if first and used and held and not any(key.startswith(places) for key in record.trainable):
+    if used and held and not any(key.startswith(places) for key in record.trainable):
+        line = "".join(f" in {line}" for line in record.code.get("adds", ()))
         yield (
-            f"the {len(used)} tokens that the launch adds keep their initial rows of {name(held)}, because nothing "
-            "trains these (PEFT does with trainable_token_indices or modules_to_save)"
+            f"the {len(used)} tokens that the launch adds{line} keep their initial rows of {name(held)}, because "
+            "nothing trains these (PEFT does with trainable_token_indices or modules_to_save)"
         )
 
 
