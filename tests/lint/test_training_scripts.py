@@ -58,6 +58,15 @@ def read_settings(text: str) -> dict[str, str]:
     return {entry.name: entry.value for entry in entries if entry.known}
 
 
+def test_the_model_of_a_script_s_own_trainer_is_read_unless_its_constructor_is_its_own() -> None:
+    text = (
+        "from trl import SFTConfig, SFTTrainer\nclass Own(SFTTrainer):\n    def {}(self, *arguments):\n        pass\n"
+        "trainer = Own('gpt2', args=SFTConfig())\n"
+    )
+    assert read_settings(text.format("create_optimizer"))["model_name_or_path"] == "gpt2"
+    assert "model_name_or_path" not in read_settings(text.format("__init__"))
+
+
 def make_snapshot(**versions: str) -> Snapshot:
     snapshot = s.h200()
     for name, version in {**VERSIONS, **versions}.items():

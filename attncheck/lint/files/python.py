@@ -67,6 +67,19 @@ class Script:
         return names
 
     @cached_property
+    def derived(self) -> dict[str, str]:
+        """Return the TRL trainer that each of the script's classes is, if its constructor is not its own."""
+        classes = [node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)]
+        bases = {
+            node.name: self.imports.get(base.id, "")
+            for node in classes
+            for base in node.bases[:1]
+            if isinstance(base, ast.Name)
+        }
+        own = {node.name for node in classes for item in node.body if getattr(item, "name", "") == "__init__"}
+        return {name: base for name, base in bases.items() if base.startswith("trl.") and name not in own}
+
+    @cached_property
     def values(self) -> dict[str, ast.expr]:
         """Return the expression of each name that the script binds once, by an assignment."""
         bound: list[str] = []
@@ -91,7 +104,7 @@ class Script:
 
     def _name_function(self, node: ast.expr) -> str:
         if isinstance(node, ast.Name):
-            return self.imports.get(node.id, node.id)
+            return self.imports.get(node.id, self.derived.get(node.id, node.id))
         return f"{self._name_function(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ""
 
     @cached_property
