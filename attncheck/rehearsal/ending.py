@@ -23,7 +23,7 @@ OWN_ERROR = re.compile(r"(?!torch\.distributed\.elastic|.*(?:CalledProcess|Signa
 # A rank's error because another rank has ended.
 CONSEQUENCE = re.compile(r"DistBackendError|DistNetworkError|(?i:connection) (?:closed|reset)|Broken pipe|by peer")
 # The first line of torchrun's own report on a rank that failed: torch 2.13 distributed/elastic/multiprocessing/api.py.
-BANNER = re.compile(r"failed \(exitcode: -?\d+\) local_rank")
+BANNER = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank")
 KILLED = (-9, 137)  # SIGKILL, as the exit code of a process or its shell
 # Errors caused by restrictions of a rehearsal.
 NETWORK_ERRORS = (
@@ -51,8 +51,11 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
     places = [place for place in places if not CONSEQUENCE.search(lines[place])] or places
     if ended.returncode in SHELL_ERRORS and lines:
         places = [len(lines) - 1]
+    status = ended.returncode
     if not places:  # the ranks' last lines, before the launcher's
-        lines = lines[: next((place for place, line in enumerate(lines) if BANNER.search(line)), None)]
+        banner = next((place for place, line in enumerate(lines) if BANNER.search(line)), None)
+        if banner is not None and (match := BANNER.search(lines[banner])):
+            status, lines = int(match[1]), lines[:banner]
     error = lines[places[-1]] if places else ""
     if CONTINUED.search(error.rstrip()):  # its cause is on the next line
         error = " ".join(line.strip() for line in lines[places[-1] : places[-1] + 2])
@@ -65,8 +68,8 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
         return CheckResult("run", "skipped", f"{refusal} (status {ended.returncode})", notes=notes)
     end = f"ended with status {ended.returncode} after {ended.steps} steps"
     first = f"{error.strip()[:340]} ({end})" if error else ": ".join((f"it {end}", *notes[-1:]))
-    if ended.returncode in KILLED:
-        first = f"it was killed after {ended.steps} steps (status {ended.returncode}), probably because memory ran out"
+    if status in KILLED:
+        first = f"it was killed after {ended.steps} steps (status {status}), probably because memory ran out"
     return CheckResult("run", violations=(first[:400],), notes=(*filter(None, (remark,)), *notes))
 
 

@@ -26,7 +26,11 @@ from attncheck.lint.stated_versions import find_stated_versions, is_own_source
 
 MODULE = re.compile(r"^([a-z]\w*) is not installed, so the script|No module named '(\w+)", re.MULTILINE)
 DISTRIBUTION = re.compile(r"The '([\w-]+)' distribution was not found|pip install (?:-U |--upgrade )?([A-Za-z][\w-]*)")
+NO_FILE = re.compile(
+    r"No such file or directory: '([^']+)'|\b(?:files?|paths?)\b.*not (?:found|exist)[^:]*: *\[?'?([^'\s]+)"
+)
 LISTS = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
+DATA_ERROR = re.compile(r"^(?:Key|Index|Type|Value|Attribute|UnboundLocal)Error\b", re.MULTILINE)  # of a row's reader
 TRAINERS = frozenset((*FRAMEWORK_NAMES, "transformers", "peft", "accelerate", "datasets"))
 MAX_BYTES = 1 << 20  # of a list
 REQUIREMENT = re.compile(r"^[\s\"'-]*([A-Za-z][\w.-]*)((?:\[[\w,-]+\])?(?:[<>=!~]=?[^\s\"';#]*)?)", re.MULTILINE)
@@ -51,6 +55,18 @@ def list_installs(
     older = [f"{row.name}{row.wanted}" for row in stated if not is_own_source(row.name, row.file)]
     title = f"install {' '.join((*missing, *older))} in a new environment, which they may need" if older else ""
     return (install.install_packages(snapshot, *missing, *older, title=title),) if missing or older else ()
+
+
+def list_advice(text: str, command: str) -> Iterator[Fix]:
+    """Yield what a launch that ended before its first step needs, by its error: a file, or other rows.
+
+    `command` rehearses it with the user's rows, "" if that is not possible.
+    """
+    if match := NO_FILE.search(text):
+        path = next(filter(None, match.groups()))
+        yield Fix(f"create {path}, or name another file in the launch, and rehearse it again", "advice", "")
+    elif command and DATA_ERROR.search(text):
+        yield Fix("the script may expect rows of another kind than the synthetic ones", "advice", command)
 
 
 @dataclass(frozen=True)

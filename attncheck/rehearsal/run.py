@@ -887,6 +887,10 @@ def _iter_findings(
             text = "\n".join((*result.violations, *result.warnings, *result.notes))
             stated = () if first.steps else missing.list_differing(read.snapshot, read.recognised.launch.source)
             fixes += missing.list_installs(read.snapshot, folders, text, stated)
+            if not first.steps:
+                has_own = bool(cut.data) and not first.real_data
+                command = f"attncheck smoke {read.recognised.launch.source.name} --real-data" * has_own
+                fixes += (*missing.list_advice("\n".join(result.violations), command),)
         tried = [trial.launch.tried for trial in trials if result.check not in trial.corrected]
         lines = collect_evidence(result) + ((f"tried without success: {'; '.join(tried)}",) if tried else ())
         reason, what = deciding_reason(result), MESSAGES[result.check]

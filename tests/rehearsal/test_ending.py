@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +144,5 @@ def test_the_trainers_own_error_comes_before_what_follows_from_it(lines: tuple[s
 def test_the_last_lines_of_a_rank_without_an_error_are_not_its_launchers() -> None:
     ended = Execution(1, 0, ("loading", "the data are empty, so nothing is trained", *BANNER[:1], "exitcode: 1"), 1.0)
     assert judge_end(ended).notes == ("loading", "the data are empty, so nothing is trained")
+    killed = replace(ended, lines=("loading", BANNER[0].replace("exitcode: 1", "exitcode: -9")))
+    assert "killed" in judge_end(killed).violations[0] and "killed" not in judge_end(ended).violations[0]

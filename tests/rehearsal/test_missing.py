@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.launch import Source
-from attncheck.rehearsal.missing import list_differing, list_installs, list_stated
+from attncheck.rehearsal.missing import list_advice, list_differing, list_installs, list_stated
 from tests.snapshots import h200, with_package
 
 REMARK = "{} is not installed, so the script ends at its import: rehearsed up to its first use"
@@ -34,6 +34,24 @@ def test_all_missing_packages_are_installed_by_one_command(
     (tmp_path / "requirements.txt").write_text("# ours\ntyro==0.9\npycountry  # for languages\n")
     fixes = list_installs(snapshot, [str(tmp_path)], "\n".join(lines))
     assert [fix.installs for fix in fixes] == ([packages] if packages else [])
+
+
+@pytest.mark.parametrize(
+    ("error", "titles"),
+    [
+        (
+            "FileNotFoundError: [Errno 2] No such file or directory: 'data/new_tokens.json' (ended",
+            "data/new_tokens.json",
+        ),
+        ("AssertionError: Image paths do not exist: ['/data/a.png'] (ended", "/data/a.png"),
+        ("KeyError: 'seed' (ended with status 1", "rows of another kind"),
+        ("RuntimeError: the model does not fit", ""),
+    ],
+)
+def test_a_launch_without_a_step_says_what_it_needs(error: str, titles: str) -> None:
+    advice = [fix.title for fix in list_advice(error, "attncheck smoke run.sh --real-data")]
+    assert titles in "".join(advice) and len(advice) == bool(titles)
+    assert len([*list_advice(error, "")]) == ("/" in titles)
 
 
 @pytest.mark.parametrize(("stated", "is_other"), [("trl==0.12.0\npeft>=0.15\nnumpy==1.0\n", True), ("trl\n", False)])

@@ -397,7 +397,8 @@ def cut_settings(training_args: Any) -> None:
         if name == "eval_strategy" and name not in vars(self):
             STRATEGIES.add(str(getattr(value, "value", value)))
         if name in SETTINGS and (name not in vars(self) or sys._getframe(1).f_globals.get("__name__") == "__main__"):
-            value = _parse(SETTINGS[name]) if SETTINGS[name] is not None else _find_default(self, name, value)
+            text = SETTINGS[name]
+            value = _parse(text) if text is not None else _find_default(self, name, value)
         original(self, name, value)
 
     cls.__setattr__ = assign
