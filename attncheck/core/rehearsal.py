@@ -34,6 +34,8 @@ PAIRED_FORMS: tuple[DataForm, ...] = (
 # The names under which scripts read a problem, and the answer to it, from a row that is not a list of messages.
 PROMPT_COLUMNS = ("prompt", "problem", "question", "query", "instruction")
 ANSWER_COLUMNS = ("solution", "answer", "ground_truth", "response", "completion")
+# Beginnings of a field's shape, before JSON: the keys of a script's table, the shape of its content, a text's marker.
+KEY, JSON_TEXT, MARKED = "key of ", "json ", "text with "
 TEXT_COLUMNS = frozenset((*PROMPT_COLUMNS, *ANSWER_COLUMNS, "text", "input", "output", "conversations"))
 # What the loss of a step averages. Each mean is a weight for every target token.
 Normalisation = Literal[

@@ -1,10 +1,15 @@
-"""Infers the shapes of row fields from a script's use of them: numbers, texts, lists of texts, turns and tables."""
+"""Infers the shapes of row fields from a script's use of them: numbers, texts, lists of texts, turns and tables.
+
+A field may also be JSON in a text, a key of one of the script's own tables, or a text that it splits at a marker.
+"""
 
 import ast
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from attncheck.core.rehearsal import JSON_TEXT, KEY, MARKED
 from attncheck.lint.programs.modules import SourceModule
 from attncheck.lint.programs.syntax import list_nodes
 
@@ -14,6 +19,7 @@ TEXT_METHODS = frozenset(
 )
 NUMBER_CALLS = frozenset(("int", "float", "round", "abs", "range"))
 LIST_CALLS = frozenset(("enumerate", "reversed", "sorted", "list", "iter", "tuple"))
+MAX_DEPTH = 3  # of functions that get a field
 SPLITS = ("train", "test", "validation", "eval", "data")  # of data sets and files, whose rows follow
 Place = tuple[str | int, ...]  # ("conversations", ITEM, "value")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -27,6 +33,7 @@ class Shape:
     kinds: set[str] = field(default_factory=set)
     keys: dict[str, "Shape"] = field(default_factory=dict)
     item: "Shape | None" = None
+    is_json: bool = False
 
     def at(self, place: Place) -> "Shape":
         """Return the shape at a place below this one, which is added."""
@@ -43,6 +50,12 @@ class Shape:
 
         A field that is also used as a text stays one.
         """
+        inner = self._describe()
+        return f"{JSON_TEXT}{json.dumps(inner)}" if self.is_json else inner
+
+    def _describe(self) -> Any:
+        if needed := sorted(kind for kind in self.kinds if kind.startswith((KEY, MARKED))):
+            return needed[0]
         if self.kinds == {"text"} or "content" in self.kinds:
             return "text"
         if self.item is not None:
@@ -54,20 +67,33 @@ class Shape:
 
 def read_shapes(modules: tuple[SourceModule, ...]) -> dict[str, Any]:
     """Return the shape of each field that the functions of modules read, "" if it is not known."""
-    rows = Shape()
-    for module in modules:
-        for node in list_nodes(module.body):
-            if isinstance(node, FUNCTIONS) or node is module.body:
-                _Reader(rows).read(node)
+    rows, nodes = Shape(), [node for module in modules for node in list_nodes(module.body)]
+    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
+    tables = {
+        target.id: [key.value for key in node.value.keys if isinstance(key, ast.Constant)]
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in (*nodes, *(module.body for module in modules)):
+        if isinstance(node, (*FUNCTIONS, ast.Module)):
+            _Reader(rows, functions, tables, {}).read(node)
     return {name: shape.describe() for name, shape in rows.keys.items()}
 
 
 class _Reader:
     """Follows the fields of rows through the variables of one function."""
 
-    def __init__(self, rows: Shape) -> None:
-        self.rows = rows
-        self.places: dict[str, Place] = {}
+    def __init__(
+        self,
+        rows: Shape,
+        functions: dict[str, ast.FunctionDef],
+        tables: dict[str, list[Any]],
+        places: dict[str, Place],
+        depth: int = 0,
+    ) -> None:
+        self.rows, self.functions, self.tables, self.places, self.depth = rows, functions, tables, places, depth
 
     def read(self, scope: Any) -> None:
         """Add the fields that a function uses, not those of the functions inside it."""
@@ -94,8 +120,11 @@ class _Reader:
 
     def _bind(self, node: ast.AST) -> None:
         """Note the variables that hold fields: `turns = row["turns"]`, `for turn in row["turns"]`."""
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            self.places[node.targets[0].id] = self.find(node.value)
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            pair = (node.targets[0], node.value)
+            both = [side.elts if isinstance(side, ast.Tuple) else [side] for side in pair]
+            pairs = zip(*both) if len(both[0]) == len(both[1]) else ()
+            self.places |= {target.id: self.find(value) for target, value in pairs if isinstance(target, ast.Name)}
         elif isinstance(node, (ast.For, ast.comprehension)):
             target, place = node.target, self.find(node.iter)
             if isinstance(node.iter, ast.Call) and _name_call(node.iter) == "enumerate":
@@ -110,7 +139,11 @@ class _Reader:
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
                 return self._find_key(node.func.value, node.args[0])
-            return self.find(node.args[0]) if _name_call(node) in LIST_CALLS and node.args else ()
+            name, place = _name_call(node), self.find(node.args[0]) if node.args else ()
+            is_json = name == "loads" or (name in self.functions and place and self.rows.at(place).is_json)
+            if is_json and place:
+                self.rows.at(place).is_json = True
+            return place if name in LIST_CALLS or is_json else ()
         if not isinstance(node, ast.Subscript):
             return ()
         if isinstance(node.slice, ast.Slice):
@@ -131,9 +164,20 @@ class _Reader:
         """Add the kind that a use of a field needs."""
         if isinstance(node, (ast.Subscript, ast.Call)) and (place := self.find(node)):
             self.rows.at(place)
-        for kind, used in _iter_uses(node):
+        for kind, used in (*_iter_uses(node), *self._iter_keys(node)):
             if place := self.find(used):
                 self.rows.at(place).kinds.add(kind)
+        called = self.functions.get(_name_call(node)) if isinstance(node, ast.Call) else None
+        if called is not None and isinstance(node, ast.Call) and self.depth < MAX_DEPTH:
+            given = {own.arg: self.find(value) for own, value in zip(called.args.args, node.args)}
+            if any(given.values()):
+                _Reader(self.rows, self.functions, self.tables, given, self.depth + 1).read(called)
+
+    def _iter_keys(self, node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+        """Yield a field by which one of the script's own tables is read."""
+        match node:
+            case ast.Subscript(ast.Name(table), used) if keys := self.tables.get(table):
+                yield f"{KEY}{json.dumps(keys, default=str)}", used
 
 
 def _name_call(call: ast.Call) -> str:
@@ -151,6 +195,11 @@ def _iter_uses(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield from (("turns", argument) for argument in node.args[:1])
         elif name in NUMBER_CALLS and isinstance(node.func, ast.Name):
             yield from (("number", argument) for argument in node.args)
+    elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call) and isinstance(node.slice, ast.Constant):
+        call, part = node.value, node.slice.value
+        match call:
+            case ast.Call(ast.Attribute(used, "split"), [ast.Constant(str(marker)), *_]) if isinstance(part, int):
+                yield from ((f"{MARKED}{json.dumps(marker * part)}", used) for _ in range(min(part, 1)))
     elif isinstance(node, ast.Dict):  # a turn
         keys = (getattr(key, "value", None) for key in node.keys)
         yield from (("content", value) for key, value in zip(keys, node.values) if key == "content")

@@ -71,6 +71,42 @@ def test_a_script_reads_rows_of_its_own_shape(tmp_path: Path) -> None:
     exec(ROWS, names | {"self": rows})
 
 
+KEYED = """
+import json
+CLASSES = {"cat": 0, "dog": 1}
+ROLES = {"user": "<|user|>", "assistant": "<|assistant|>"}
+
+def read_answer(text):
+    return text.split("####")[1].strip()
+
+def parse(value):
+    if isinstance(value, str):
+        return json.loads(value)
+    return value
+
+def take(row):
+    item, seed = parse(row["item"]), json.loads(row["seed"])
+    talk = "".join(ROLES[turn["from"]] + turn["value"] for turn in row["conversations"])
+    return CLASSES[row["label"]], item["question"] + seed["rules"][0]["name"], read_answer(row["answer"]), talk
+"""
+
+
+def test_a_scripts_own_tables_json_and_markers_are_in_its_rows(tmp_path: Path) -> None:
+    """A marker follows a field into the script's own function, and a text is there once."""
+    columns, shapes = read(tmp_path, KEYED)
+    talk = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    rows = add_columns([{"messages": turns, "conversations": talk, "answer": "a", "text": "q a"}] * 2, columns)
+    names: dict[str, Any] = {}
+    exec(KEYED, names)
+    with pytest.raises((KeyError, ValueError, IndexError)):
+        names["take"](rows[0])
+    first, second = map(names["take"], fit_rows(rows, shapes))
+    assert (first[0], second[0]) == (0, 1) and first[2] == "a" and first[3] == "<|user|>q<|assistant|>a"
+    own = "SIZES = {'a': 1}\ndef f(row, at):\n    return SIZES[at['x']], row['text'].split('.')[0], row['text']['x']\n"
+    assert fit_rows([{"text": "q a", "other": ""}], read(tmp_path, own)[1]) == [{"text": "q a", "other": ""}]
+
+
 def test_turns_have_the_text_if_the_script_reads_no_other(tmp_path: Path) -> None:
     """Otherwise they would be the same document a second time."""
     talk = "def f(row):\n    for turn in row['dialog']:\n        yield turn['speaker'] + turn['text']\n"

@@ -1,9 +1,10 @@
 """Gives the fields of rows the shapes that a script needs: turns with its own keys, tables, numbers."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attncheck.core.rehearsal import TEXT_COLUMNS
+from attncheck.core.rehearsal import JSON_TEXT, KEY, MARKED, TEXT_COLUMNS
 from attncheck.rehearsal.worker.turns import SHAREGPT
 
 ROLES = ("role", "from", "speaker", "author")
@@ -43,6 +44,14 @@ def _fit(value: Any, shape: Any, row: Mapping[str, Any], number: int, is_field: 
 
     A field's list of texts may as well be a batch's column, whose rows have one text each.
     """
+    kind = next((kind for kind in (KEY, JSON_TEXT, MARKED) if isinstance(shape, str) and shape.startswith(kind)), "")
+    needed = json.loads(shape.removeprefix(kind)) if kind else None
+    if kind == KEY:
+        return value if value in needed else needed[number % len(needed)]
+    if kind == JSON_TEXT:
+        return json.dumps(_fit(value, needed, row, number, False))
+    if kind == MARKED:
+        return value if not isinstance(value, str) or needed in value else f"{needed} {value}"
     if isinstance(shape, list):
         (item,) = shape
         if not isinstance(item, dict):
@@ -66,4 +75,10 @@ def _complete(turn: Any, keys: Mapping[str, Any]) -> Any:
         return turn
     role, text = (next((turn[name] for name in names if name in turn), "") for names in (ROLES, TEXTS))
     own = {"from": SHAREGPT.get(role, role)} | dict.fromkeys(ROLES[:1] + ROLES[2:], role) | dict.fromkeys(TEXTS, text)
-    return {name: own.get(name, "") for name in keys} | dict(turn)
+    words = {role, SHAREGPT.get(role, role), *(name for name, other in SHAREGPT.items() if other == role)}
+    own |= {  # the script's own table decides between the names of a role
+        name: next(filter(words.__contains__, json.loads(shape.removeprefix(KEY))), role)
+        for name, shape in keys.items()
+        if name in ROLES and str(shape).startswith(KEY)
+    }
+    return {name: own.get(name, "") for name in keys} | {name: own.get(name, part) for name, part in turn.items()}
