@@ -57,7 +57,7 @@ from attncheck.rehearsal.columns import (
     read_turns,
 )
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
-from attncheck.rehearsal.ending import judge_end
+from attncheck.rehearsal.ending import excuse_stand_in, judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
 from attncheck.rehearsal.named_models import list_named_models
 from attncheck.rehearsal.options import add_options
@@ -529,6 +529,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     environ = stage.read.recognised.launch.environ
     copies = execution.describe_data_parallel(stage.folder)
     results = [judge_end(ended, copies)]
+    if stage.unknown and not ended.steps:
+        results = [excuse_stand_in(results[0], stage.model, stage.unknown)]
     remarks = (*filter(None, (cutting.describe_corrections(stage.read, cut),)), *execution.list_absent(stage.folder))
     if results[0].violations and not ended.steps:  # possibly because of the installed versions
         remarks = (*missing.list_stated(stage.read.snapshot, stage.read.recognised.launch.source), *remarks)

@@ -12,7 +12,7 @@ import pytest
 
 from attncheck.core.rehearsal import FilesBy, Isolation
 from attncheck.core.results.smoke import judge_result
-from attncheck.rehearsal.ending import judge_end
+from attncheck.rehearsal.ending import excuse_stand_in, judge_end
 from attncheck.rehearsal.execution import Execution, RunRequest, _follow
 
 TRACEBACK = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>')
@@ -146,3 +146,19 @@ def test_the_last_lines_of_a_rank_without_an_error_are_not_its_launchers() -> No
     assert judge_end(ended).notes == ("loading", "the data are empty, so nothing is trained")
     killed = replace(ended, lines=("loading", BANNER[0].replace("exitcode: 1", "exitcode: -9")))
     assert "killed" in judge_end(killed).violations[0] and "killed" not in judge_end(ended).violations[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        ("AttributeError: 'LlamaForCausalLM' object has no attribute 'set_lora_adapter'", "skipped"),
+        ("AssertionError: Unknown backbone name llama.Supported models are {'gme'}", "skipped"),
+        ("ValueError: no rows in /data/llama/rows", "fail"),
+        ("AttributeError: 'Codellama' object has no attribute 'x'", "fail"),
+        ("ModuleNotFoundError: No module named 'transformers.models.llama.gone'", "fail"),
+    ],
+)
+def test_a_script_that_refuses_the_stand_in_is_not_at_fault(error: str, answer: str) -> None:
+    """Only if the error names it: others are the launch's own."""
+    result = excuse_stand_in(judge_end(Execution(1, 0, (*TRACEBACK, error), 1.0)), "llama", "microsoft/Phi-4")
+    assert judge_result(result) == answer and error in (result.reason or "".join(result.violations))

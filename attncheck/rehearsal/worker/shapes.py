@@ -45,7 +45,7 @@ def _fit(value: Any, shape: Any, row: Mapping[str, Any], number: int, is_field: 
     A field's list of texts may as well be a batch's column, whose rows have one text each.
     """
     kind = next((kind for kind in (KEY, JSON_TEXT, MARKED) if isinstance(shape, str) and shape.startswith(kind)), "")
-    needed = json.loads(shape.removeprefix(kind)) if kind else None
+    needed: Any = json.loads(shape.removeprefix(kind)) if kind else None
     if kind == KEY:
         return value if value in needed else needed[number % len(needed)]
     if kind == JSON_TEXT:
