@@ -57,6 +57,7 @@ REPLACED: Mapping[str, str] = {
     "rows": "{} was not found: the script reads the rehearsal's rows instead",
     "reader": "{} ends with {} on synthetic rows: the trainer gets the rows without it",
     "picture": "{} were not found: the script opens small ones instead",
+    "data": "{} is not among the files of the launch's verl: the one of the installed release is read",
     "nearby": "{} was not found where the script looks for it: the one in the launch's folder is read",
     "template": "the installed release has no template {}: its default replaces it",
     "chosen": "the model's folder may name another template than {}, the first that fits the small model",

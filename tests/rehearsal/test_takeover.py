@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from attncheck.rehearsal.execution import list_replaced
 from attncheck.rehearsal.watcher import takeover
 
 DRIVER = """\
@@ -122,6 +123,37 @@ launch.simple_launcher(None)
 """
     done = subprocess.run([sys.executable, *options, "-c", starter], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ("first" if is_kept else str(tmp_path))
+
+
+COMPOSE = """\
+import sys
+from hydra import compose, initialize_config_dir
+from hydra._internal import config_repository
+from attncheck.rehearsal.watcher import takeover
+takeover.find_ignored_data(config_repository)
+with initialize_config_dir(sys.argv[1], version_base=None):
+    config = compose("ppo_trainer")
+print(config.data.seed)
+"""
+
+
+@pytest.mark.parametrize(("group", "status"), [("data", 0), ("actor", 1)])
+def test_a_trees_missing_description_of_data_is_the_installed_one(group: str, status: int, tmp_path: Path) -> None:
+    """A missing group of another kind would decide what is computed: the launch ends, as it does without attncheck."""
+    pytest.importorskip("hydra")
+    installed, tree = tmp_path / "site-packages" / "verl" / "trainer" / "config", tmp_path / "config"
+    for folder, names in ((installed, ("data", "actor")), (tree, ("actor" if group == "data" else "data",))):
+        for name in names:
+            (folder / name).mkdir(parents=True)
+            (folder / name / f"{name}s.yaml").write_text("seed: 7\n")
+    (tree / "ppo_trainer.yaml").write_text("defaults:\n  - data@data: datas\n  - actor@actor: actors\n")
+    (tmp_path / "watch").mkdir()
+    environ = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}/site-packages"}
+    environ |= {"ATTNCHECK_WATCH": str(tmp_path / "watch")}
+    command = [sys.executable, "-c", COMPOSE, str(tree)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    assert ended.returncode == status, ended.stderr
+    assert [line.split(" ")[0] for line in list_replaced(str(tmp_path))] == ["data.datas"] * (not status)
 
 
 def test_a_main_function_that_starts_ray_first_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:

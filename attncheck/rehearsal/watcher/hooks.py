@@ -73,6 +73,7 @@ from .stand_ins import (
 from .takeover import (
     GENERATION,
     do_not_start_ray,
+    find_ignored_data,
     run_in_process,
     stand_in_for,
     take_over_easyr1,
@@ -165,6 +166,8 @@ def install(folder: str) -> None:
         callbacks["torch.nn.parallel.distributed"] = allow_unused_parameters
         callbacks["transformers.utils.quantization_config"] = configure_without_package
     driver = os.environ.get("ATTNCHECK_DRIVER")  # for the process that the launch starts, not for the ranks
+    if driver in ("verl", "verl_actor"):
+        callbacks["hydra._internal.config_repository"] = find_ignored_data
     if driver == "verl":
         callbacks["verl.utils.config"] = take_over_verl
         callbacks["hydra.core.utils"] = take_over_ray

@@ -99,6 +99,33 @@ def take_over_hydra(utils: Any) -> None:
     utils.run_job = run_job
 
 
+def find_ignored_data(repository: Any) -> None:
+    """Let Hydra read a description of data from the installed verl if that next to the launch lacks it.
+
+    verl 0.9.1 trainer/config/ppo_trainer.yaml reads data/legacy_data.yaml, and a fork's .gitignore may have "data".
+    Other groups decide what is computed. hydra 1.3 _internal/config_repository.py.
+    """
+    from .absent import note
+    from .modules import INSTALLED
+
+    homes = (path for path in sys.path if os.path.basename(path) in INSTALLED)
+    folders = (os.path.join(home, "verl", "trainer", "config") for home in homes)
+    folder = next(filter(os.path.isdir, folders), "")
+    sources = importlib.import_module("hydra._internal.core_plugins.file_config_source")
+    source, original = sources.FileConfigSource("installed", f"file://{folder}"), repository.ConfigRepository
+    find = original._find_object_source
+
+    @functools.wraps(find)
+    def find_object_source(self: Any, config_path: str, object_type: Any) -> Any:
+        own = find(self, config_path, object_type)
+        if own is not None or not folder or not config_path.startswith("data/") or not source.is_config(config_path):
+            return own
+        note(os.environ["ATTNCHECK_WATCH"], "data", config_path.replace("/", "."))
+        return source
+
+    original._find_object_source = find_object_source
+
+
 def take_over_openrlhf(utils: Any) -> None:
     """Continue with the driver once OpenRLHF requests its strategy.
 
