@@ -268,7 +268,7 @@ def _reduce_again(ranks: Sequence[RankRecord]) -> list[RankRecord]:
     factors = [compare(record.backward, record.gradients, record.gradients).usual for record in ranks]
     for name, value in ranks[0].backward.items():
         values = [record.backward[name] for record in ranks if name in record.backward]
-        total = sum(values) if all(own.shape == value.shape for own in values) else value
+        total = torch.stack(values).sum(0) if all(own.shape == value.shape for own in values) else value
         pairs = [(record.gradients.get(name), factor) for record, factor in zip(ranks, factors, strict=True)]
         for own in (total, total / len(ranks)):
             if all(
