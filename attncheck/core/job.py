@@ -72,6 +72,7 @@ class SettingProblem:
     assumes_absence: bool = False  # it comes from the default of a setting that the launch does not write
     universal: bool = False  # true of every release and fork: an argparse option without its value
     refused_value: str = ""  # the value of a setting of the framework's own that this release does not take
+    is_registered: bool = False  # the value is the name of a registry, to which each release adds
 
 
 @dataclass(frozen=True)

@@ -96,10 +96,12 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     """
     if not release.is_known:  # another release may behave differently
         job = replace(job, problems=tuple(_soften_guesses(job)))
-    values = ", ".join(repr(problem.refused_value) for problem in job.problems if problem.refused_value)
-    if values and not release.is_known:
+    refused = [problem for problem in job.problems if problem.refused_value]
+    open_ = [item for item in refused if (item.is_registered and not release.is_known) or release.may_be_older()]
+    if open_:
+        values = ", ".join(repr(problem.refused_value) for problem in open_)
         remark = f"not judged, because a release that is not known may take the value: {values}"
-        kept = tuple(problem for problem in job.problems if not problem.refused_value)
+        kept = tuple(problem for problem in job.problems if problem not in open_)
         job = replace(job, problems=kept, remarks=(*job.remarks, remark))
     program = launch.program
     written = launch.file.name if launch.file is not None and launch.file.kind == "python" else ""

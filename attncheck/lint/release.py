@@ -32,6 +32,7 @@ class ChosenRelease:
     is_older: bool = False  # older than every release in the tables, which therefore do not describe it
     remark: str = ""  # about a choice that is not the user's
     list_others: Callable[[], Iterable[str]] = tuple  # releases that may run instead: a conclusion must hold in each
+    may_be_older: Callable[[], bool] = bool  # whether nothing dates the launch after the oldest known release
 
 
 def choose_release(
@@ -74,6 +75,7 @@ def choose_release(
             remark = f"options were read as those of {chosen}" if allowed else "its names are not known"
             return ChosenRelease(chosen, bool(allowed), not allowed, f"{state}: {remark}")
         framework = replace(framework, releases=lambda: allowed, newest=allowed[-1])
+    oldest_known = framework.releases()[:1]
     is_elsewhere = isinstance(installed, Absent)  # this environment does not train it: its versions prove nothing
     releases = () if is_elsewhere else framework.releases()
     installable = tuple(release for release in releases if all(map(may_be_met, framework.requires(release))))
@@ -95,6 +97,11 @@ def choose_release(
         False,
         remark=remark,
         list_others=lambda: _iter_older_fits(framework, read, fitting, misfits, may_be_fork),
+        may_be_older=lambda: (
+            allowed is None
+            and oldest_known == framework.releases()[:1]
+            and all(_count_misfits(read(version))[0] <= misfits[0] for version in oldest_known)
+        ),
     )
 
 

@@ -339,4 +339,6 @@ def _check_value(
         refused = "" if near else setting.value  # a misspelling belongs to no other release
         near += [default] if default in choices and setting.name not in TRAINED_NAMES else []
         sets = {setting.name: near[0]} if near else {}
-        yield SettingProblem("refuses", text, (evidence,), location, sets, refused_value=refused)
+        yield SettingProblem(
+            "refuses", text, (evidence,), location, sets, refused_value=refused, is_registered=bool(more)
+        )

@@ -361,6 +361,6 @@ def test_values_that_a_release_does_not_have(text: str, version: str, consequenc
 
 @pytest.mark.parametrize(("target", "count"), [("h100x8,llamafactory=0.9.5", 1), ("h100x8", 0)])
 def test_a_template_that_no_release_has_may_be_a_newer_one_s(tmp_path: Path, target: str, count: int) -> None:
-    (tmp_path / "a.yaml").write_text(f"{YAML_HEAD}template: qwen9\n")
+    (tmp_path / "a.yaml").write_text(f"{YAML_HEAD}template: qwen9\nenable_thinking: true\n")  # which dates it
     report = lint_text(tmp_path, "", "llamafactory-cli train a.yaml", target)
     assert len([finding for finding in report.findings if "qwen9" in finding.message]) == count

@@ -234,6 +234,23 @@ def test_objections(
     assert find_problem(fixed, consequence, fragment) is None, "its own settings do not fix it"
 
 
+@pytest.mark.parametrize(
+    ("version", "more", "is_said"),
+    [
+        ("4.6.0", "dpo --adapters sft", True),
+        ("4.6.0", "dpo --adapters sft --ref_adapters sft", False),
+        ("4.6.0", "grpo --adapters sft", True),
+        ("4.6.0", "grpo --adapters sft --beta 0", False),
+        ("3.7.0", "dpo --adapters sft", True),
+        ("3.7.0", "dpo --adapters sft --train_type full", False),
+        ("4.6.0", "cpo --adapters sft", False),
+    ],
+)
+def test_the_reference_of_a_trained_adapter(version: str, more: str, is_said: bool) -> None:
+    problem = find_problem(read_command_job(f" --rlhf_type {more}", version, RLHF), "replaces", "the model without it")
+    assert (problem is not None) is is_said
+
+
 EMPTY = [" --dataset", " --output_dir --packing false", " --max_length --seed 1", " --torch_dtype"]
 WITH_VALUE = [' --dataset ""', " --output_dir=", " --packing", " --no_packing", " --max_length 5", " --dataset $NAME"]
 

@@ -280,6 +280,22 @@ def rlhf_without_sequence_parallel(settings: MsSwiftReading) -> Iterator[Setting
         )
 
 
+def reference_without_adapter(settings: MsSwiftReading) -> Iterator[SettingProblem]:
+    """Check for a trained LoRA that goes on against the model without it, because `ref_adapters` does not name it."""
+    is_full = "full" in (settings.get("tuner_type"), settings.get("train_type"))
+    others = ("ref_adapters", "ref_model", "resume_from_checkpoint")
+    is_other = is_full or settings.trainer not in ("dpo", "kto", "grpo") or settings.has_any(*others)
+    if settings.verb == "rlhf" and settings.get_text("adapters") and settings.get("beta") != 0 and not is_other:
+        yield from settings.setting_problem(
+            "replaces",
+            f"{settings.trainer} of a trained adapter: the reference is the model without it",
+            constraints.REFERENCE_WITHOUT_ADAPTER,
+            "adapters",
+            advice=f"--ref_adapters {settings.get_text('adapters')} (since 3.8.0)",
+            mild=True,
+        )
+
+
 def misplaced_config_file(settings: MsSwiftReading) -> Iterator[SettingProblem]:
     """Check for `--config file.yaml`: accepted from 3.10 to 4.0; since 4.1 the file is the first argument."""
     setting = next((setting for setting in settings.unknown if setting.name == "--config"), None)
@@ -317,5 +333,6 @@ BEHAVIOURS: tuple[Callable[[MsSwiftReading], Iterator[SettingProblem]], ...] = (
     vision_packing_needs_old_transformers,
     sequence_parallel_needs_newer_transformers,
     rlhf_without_sequence_parallel,
+    reference_without_adapter,
     misplaced_config_file,
 )
