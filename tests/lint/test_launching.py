@@ -90,6 +90,7 @@ RAY = Absent("Ray places the processes as the program requests")
         ("mpirun -np 8 -x A=1 --mca btl tcp python t.py", "t.py", ["mpirun", "python"], 1, 8),
         ("mpirun -np 16 -npernode 8 -hostfile h python t.py", "t.py", ["mpirun", "python"], 2, 8),
         ("mpirun -np 16 -H a,b python t.py", "t.py", ["mpirun", "python"], Absent, Unreadable),
+        ("/isaac-sim/python.sh -m a.b c=1", "a.b c=1", ["python"], Absent, Absent),
         ("python -W ignore -X dev -O t.py a.b=c", "t.py a.b=c", ["python"], Absent, Absent),
         ("uv run --with x --extra y torchrun --nproc_per_node 2 t.py", "t.py", ["uv", "torchrun"], 1, 2),
         ("uv run t.py", "t.py", ["uv"], Absent, Absent),

@@ -1,4 +1,7 @@
-"""python: `python -m module`, `python script.py`; its own options as in `python --help` of 3.13."""
+"""python: `python -m module`, `python script.py`; its own options as in `python --help` of 3.13.
+
+Isaac Sim starts its interpreter by a script, `_isaac_sim/python.sh`, with the same options.
+"""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +9,7 @@ from collections.abc import Sequence
 from attncheck.lint.launchers import Launcher, ParsedLauncher, Word
 from attncheck.lint.launchers.options import program_name
 
-PROGRAM = re.compile(r"(?:python|pypy)[\d.]*t?|\$\{?PYTHON\w*\}?")
+PROGRAM = re.compile(r"(?:python|pypy)[\d.]*t?(?:\.sh)?|\$\{?PYTHON\w*\}?")
 
 
 def parse(words: Sequence[Word]) -> ParsedLauncher | None:
