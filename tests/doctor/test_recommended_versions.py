@@ -189,6 +189,9 @@ def test_transformers_is_chosen_for_all_that_is_installed() -> None:
     assert requirements.resolve_transformers(with_deepspeed, ">=4.51,<5.4") == ("transformers==5.0.0",)
     older_liger = s.with_package(with_deepspeed, "liger-kernel", "0.8.4")
     assert requirements.resolve_transformers(older_liger, ">=4.52,<5.0") == ("transformers>=4.52,<5.0",)
+    of_four = s.with_package(older_liger, "transformers", "4.48.0")
+    assert requirements.resolve_transformers(of_four, ">=4.51,<5.4") == ("transformers==4.57.6",), "the same major"
+    assert requirements.resolve_transformers(of_four, ">=5.0,<5.2") == ("transformers==5.0.0",), "no other is allowed"
     assert requirements.resolve_transformers(h200, ">=5.2,<5.5.4") == ()
     works = s.with_package(h200, "transformers", "5.1.0")
     assert requirements.resolve_transformers(works, ">=5.5") == (), "ring-flash-attn would stop working"
