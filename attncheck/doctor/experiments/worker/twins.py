@@ -250,43 +250,20 @@ def measure_twins(make: Make, whole: SimpleNamespace, config: Any, is_liger: boo
         return
     fields = {field.name: field for field in dataclasses.fields(config)}
     changes = {name: value for name, value in CHANGES.items() if name in fields and (is_liger or "liger" not in name)}
-    for setting, base in iterate_bases(make, whole, list_settings(type(whole.trainer), config, fields)):
+    for setting in ({}, *list_settings(type(whole.trainer), config, fields)):
         named = {"setting": ", ".join(f"{key}={value}" for key, value in setting.items())}
+        base = attempt(make, LENGTHS, 4, 1, setting) if setting else whole
         if isinstance(base, str):
             twin = attempt(make, LENGTHS, 4, 1, {**setting, **FREE}) if base and "padding_free" in changes else ""
             if not isinstance(twin, str):  # it fails because of the padding
                 fault = {"part": base, "place": find_place(twin.trainer, setting, "padding_free")}
                 yield {**named, "change": "padding_free", **fault}
-        else:
+        elif (
+            not setting or {*LOSSES, ON_POLICY} & {*setting} or compare(whole, base).get("part")
+        ):  # others change nothing here
             for change, twin in iterate_changes(make, base, setting, changes):
                 place = {"place": find_place(base.trainer, setting, change)} if twin.get("part") else {}
                 yield {**named, "change": change, **twin, **place}
-
-
-def iterate_bases(
-    make: Make, whole: SimpleNamespace, settings: list[dict[str, Any]]
-) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Yield each setting with its step, or with why it fails; no setting other than a loss that changes nothing.
-
-    Options are set at once first, and in halves if the step changes.
-    """
-    options = [setting for setting in settings if VALUE in setting.values()]
-    yield {}, whole
-    for setting in settings:
-        if setting not in options:
-            base = attempt(make, LENGTHS, 4, 1, setting)
-            if isinstance(base, str) or {*LOSSES, ON_POLICY} & {*setting} or compare(whole, base).get("part"):
-                yield setting, base
-    groups = [options] if options else []
-    while groups:
-        group = groups.pop()
-        base = attempt(make, LENGTHS, 4, 1, {name: VALUE for option in group for name in option})
-        if isinstance(base, str) or compare(whole, base).get("part"):
-            half = len(group) // 2
-            if half:
-                groups += [group[half:], group[:half]]
-            else:
-                yield group[0], base
 
 
 def iterate_changes(
