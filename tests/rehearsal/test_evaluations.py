@@ -57,8 +57,9 @@ def train(*callbacks: Averages, raises: bool = False, strategy: str = "epoch") -
 
 @pytest.fixture(autouse=True)
 def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluations, "CODE", {})
-    monkeypatch.setattr(script_code, "CODE", evaluations.CODE)
+    code: dict[str, list[str]] = {}
+    for module in (evaluations, script_code):
+        monkeypatch.setattr(module, "CODE", code)
     monkeypatch.setattr(evaluations, "STRATEGIES", {"epoch"})
 
 

@@ -14,7 +14,7 @@ from torch.utils import data
 
 from attncheck.rehearsal.watcher import batches, script_code
 from attncheck.rehearsal.watcher.modules import is_foreign
-from attncheck.rehearsal.worker.checks.batch import _tell_code
+from attncheck.rehearsal.worker.checks.batch import CODE_TEXTS, _tell_code
 
 
 class Trainer:
@@ -91,7 +91,7 @@ def test_a_formatting_function_to_no_effect(
     assert ("unused" in code) == is_unused
     record = SimpleNamespace(code=code | {"dropped": []})
     evidence: Any = SimpleNamespace(taken=[record])
-    texts = _tell_code(evidence)
+    texts = _tell_code(evidence, CODE_TEXTS)
     assert len(texts) == is_unused and all("function Collator.pad, " in text for text in texts)
 
 
@@ -163,7 +163,7 @@ def test_a_loop_over_epochs_in_one_order(
     with torch.set_grad_enabled(trains):
         values["train"](Loader(), sampler, 2)
     assert code.get("unset", []) == line
-    assert len(_tell_code(SimpleNamespace(taken=[SimpleNamespace(code=code)]))) == len(line)  # type: ignore[arg-type]
+    assert len(_tell_code(SimpleNamespace(taken=[SimpleNamespace(code=code)]), CODE_TEXTS)) == len(line)  # type: ignore[arg-type]
 
 
 def test_a_sampler_of_the_script_is_its_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

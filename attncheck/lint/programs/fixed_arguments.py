@@ -26,8 +26,8 @@ def list_model_names(tree: SourceTree, main: SourceModule) -> list[ast.expr | No
 
     def follow(module: SourceModule, value: ast.expr) -> ast.expr:
         resolved = tree.resolve(module, value) if isinstance(value, ast.Name) else None
-        is_value = isinstance(resolved, Definition) and isinstance(resolved.node, ast.expr)
-        return resolved.node if is_value else value
+        node = resolved.node if isinstance(resolved, Definition) else value
+        return node if isinstance(node, ast.expr) else value
 
     calls, _, _ = _list_loads(tree, main)
     return [follow(module, call.args[0]) if call.args else None for module, call in calls]

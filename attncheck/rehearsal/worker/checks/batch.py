@@ -417,9 +417,9 @@ def _find_learned_speakers(evidence: Evidence, speakers: set[str]) -> Iterator[s
     learned: Counter[str] = Counter()
     for seen in _list_learned(evidence):
         turns = [(who, all(own for _, own in words)) for who, words in itertools.groupby(seen, lambda word: word[0])]
-        asked = list(itertools.takewhile(lambda turn: turn[0] != "assistant", turns))
-        if asked and not any(scored for _, scored in asked):
-            learned.update(who for who, is_learned in turns[len(asked) :] if is_learned and who in speakers)
+        prompt = list(itertools.takewhile(lambda turn: turn[0] != "assistant", turns))
+        if prompt and not any(scored for _, scored in prompt):
+            learned.update(who for who, is_learned in turns[len(prompt) :] if is_learned and who in speakers)
     for who, count in learned.items():
         yield (
             f"{count} turns of the {who} have labels, although the first questions have none: the mask ends at the "

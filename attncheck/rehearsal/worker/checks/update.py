@@ -44,9 +44,9 @@ def run(evidence: Evidence) -> CheckResult:
     ]  # fmt: skip
     schedule, unclear_schedule = _find_schedule(evidence)
     violations += [
-        f"an evaluation changes {found[0]} of the trained model, with {', '.join(found[1:])}"
+        f"an evaluation changes {changes[0]} of the trained model, with {', '.join(changes[1:])}"
         for record in taken[-1:]
-        if (found := record.code.get("evaluation"))
+        if (changes := record.code.get("evaluation"))
     ]
     violations += [
         *schedule,
