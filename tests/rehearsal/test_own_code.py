@@ -103,7 +103,7 @@ def test_a_preference_that_stays_even_has_a_reference_that_trains(loss: float, m
     [([-7.0, -8.0], ["Teacher"], True), ([-7.0, -8.0], [], False), ([-1.0, 2.0], ["Teacher"], False)],
 )
 def test_a_divergence_is_never_negative(losses: list[float], others: list[str], is_told: bool) -> None:
-    evidence = make_evidence(taken=[SimpleNamespace(code={"others": others})])
+    evidence = make_evidence(others=others)
     assert bool(list(_find_negative(evidence, losses))) == is_told
 
 

@@ -121,6 +121,11 @@ class Evidence:
         return False
 
     @cached_property
+    def others(self) -> list[str]:
+        """The classes of other models that are called in training; before it, they may choose documents."""
+        return [name for record in self.taken[1:] or self.taken for name in record.code.get("others", ())]
+
+    @cached_property
     def batches(self) -> int:
         """Return the number of losses that a rank differentiated before its first step."""
         return max((len(record.losses) for record in self.step.ranks), default=1)

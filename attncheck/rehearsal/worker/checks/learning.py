@@ -46,7 +46,8 @@ def run(evidence: Evidence) -> CheckResult:
     tokens = [sum(len(row) for row in step.rows) for step in evidence.steps]
     failure = "the margin between chosen and rejected answers does not grow" if is_of_pairs else "it does not learn"
     counts = [1] * len(losses) if is_mean or is_of_pairs else tokens
-    is_unknown = explanation is None and not evidence.step.objective.is_documented and not is_of_pairs
+    is_partial = explanation is None or (bool(evidence.others) and abs(explanation.factor) < 1 - NEAR_ONE)
+    is_unknown = is_partial and not evidence.step.objective.is_documented and not is_of_pairs
     slow = "unknown: the definition of the loss" if is_unknown else _explain_slowness(evidence, losses)
     preference = evidence.step.objective.preference
     if preference is not None and not preference.is_paired:
@@ -77,11 +78,11 @@ def run(evidence: Evidence) -> CheckResult:
 
 def _find_negative(evidence: Evidence, losses: Sequence[float]) -> Iterator[str]:
     """Yield a line if a loss with another model's part is negative, which only its author may explain."""
-    others = evidence.taken[-1].code.get("others", ()) if evidence.taken else ()
-    if others and max(losses, default=0.0) < 0.0:
+    if evidence.others and max(losses, default=0.0) < 0.0:
         yield (
             f"the loss is negative in all {len(losses)} steps, {losses[0]:.3g} at first: neither a cross entropy nor a "
-            f"divergence from another model, here {others[0]}, is negative; kl_div takes log-probabilities first"
+            f"divergence from another model, here {evidence.others[0]}, is negative; kl_div takes log-probabilities "
+            "first"
         )
 
 

@@ -90,11 +90,11 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
         reason = f"to {definition.text}, {expected:.6g}, {observed - expected:+.2g} is added from an unknown source"
         return CheckResult("loss", "skipped", reason)
     code = evidence.step.ranks[0].code
-    # The first step's may have been called before training, such as to choose documents.
-    others = [name for record in evidence.taken[1:] or evidence.taken for name in record.code.get("others", ())]
     is_weighted = explanation is not None and abs(explanation.factor) < 1 - NEAR_ONE  # besides the other's part
-    if (explanation is None or is_weighted) and evidence.is_own_script and evidence.has_own_loss and others:
-        return CheckResult("loss", "skipped", f"unknown: what another model, {others[0]}, adds to {definition.text}")
+    if (explanation is None or is_weighted) and evidence.is_own_script and evidence.has_own_loss and evidence.others:
+        return CheckResult(
+            "loss", "skipped", f"unknown: what another model, {evidence.others[0]}, adds to {definition.text}"
+        )
     reversed_scores = _find_reversed_scores(evidence) if explanation is None else ""
     if reversed_scores:
         return CheckResult("loss", warnings=(reversed_scores,))
