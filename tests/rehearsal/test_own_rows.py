@@ -1,0 +1,45 @@
+"""A script with the user's rows, packages and options trains on synthetic rows, and is judged by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncheck.rehearsal.columns import list_columns, list_modules
+from attncheck.rehearsal.execution import list_absent, list_replaced
+from attncheck.rehearsal.shapes import read_shapes
+from tests.rehearsal.staging import LABELLED as OBJECTIVE
+from tests.rehearsal.staging import SCRIPTS, ForkServer, ask_for_materials, judge, list_failures, make_argv
+
+SCRIPT = SCRIPTS / "own_rows.py"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return materials whose rows have the shape that the script needs."""
+    folder = tmp_path_factory.mktemp("own_rows")
+    modules = list_modules(SCRIPT, ())
+    options: dict[str, Any] = {"columns": list_columns(modules), "shapes": read_shapes(modules)}
+    assert "answer" in ask_for_materials(folder, documents=100, **options)
+    return folder
+
+
+@pytest.mark.parametrize(("fault", "checks"), [("", set()), ("shifted", {"ATN431"})])
+def test_its_rows_train_and_a_fault_in_them_is_found(
+    fault: str, checks: set[str], server: ForkServer, folder: Path, tmp_path: Path
+) -> None:
+    """The parser does not take the sizes, a package is missing, and the data file does not exist."""
+    watch = tmp_path / "watch"
+    watch.mkdir()
+    rows = str(folder / "data" / "train.jsonl")
+    environ = {"PLANTED_FAULT": fault, "ATTNCHECK_ROWS": rows, "ATTNCHECK_LINES": rows, "ATTNCHECK_WATCH": str(watch)}
+    environ |= {"ATTNCHECK_MODEL": str(folder / "model"), "ATTNCHECK_ADDED": '{"max_steps": "8"}'}
+    ended = server.run(make_argv(folder, "--seed 3", 8, SCRIPT), environ, watch, 1)
+    assert ended["statuses"] == [0], ended
+    results = judge(folder, watch, OBJECTIVE)
+    assert set(list_failures(results)) == checks, list_failures(results)
+    assert any("reader_of_sound" in line for line in list_absent(str(tmp_path)))
+    assert any("--seed" in line for line in list_absent(str(tmp_path)))
+    assert any("user.jsonl" in line for line in list_replaced(str(tmp_path)))
