@@ -51,7 +51,8 @@ class Shape:
         A field that is also used as a text stays one.
         """
         inner = self._describe()
-        return f"{JSON_TEXT}{json.dumps(inner)}" if self.is_json else inner
+        is_text = isinstance(inner, str)  # which a script may also try to read as JSON
+        return f"{JSON_TEXT}{json.dumps(inner)}" if self.is_json and not is_text else inner
 
     def _describe(self) -> Any:
         if needed := sorted(kind for kind in self.kinds if kind.startswith((KEY, MARKED))):

@@ -103,7 +103,8 @@ def test_a_scripts_own_tables_json_and_markers_are_in_its_rows(tmp_path: Path) -
         names["take"](rows[0])
     first, second = map(names["take"], fit_rows(rows, shapes))
     assert (first[0], second[0]) == (0, 1) and first[2] == "a" and first[3] == "<|user|>q<|assistant|>a"
-    own = "SIZES = {'a': 1}\ndef f(row, at):\n    return SIZES[at['x']], row['text'].split('.')[0], row['text']['x']\n"
+    own = "SIZES = {'a': 1}\ndef f(row, at):\n    json.loads(row['text'])\n"
+    own += "    return SIZES[at['x']], row['text'].split('.')[0]"
     assert fit_rows([{"text": "q a", "other": ""}], read(tmp_path, own)[1]) == [{"text": "q a", "other": ""}]
 
 
