@@ -96,12 +96,12 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     """
     if not release.is_known:  # another release may behave differently
         job = replace(job, problems=tuple(_soften_guesses(job)))
-    refused = [problem for problem in job.problems if problem.refused_value]
-    open_ = [item for item in refused if (item.is_registered and not release.is_known) or release.may_be_older()]
-    if open_:
-        values = ", ".join(repr(problem.refused_value) for problem in open_)
+    of_values = [problem for problem in job.problems if problem.refused_value]
+    unproven = [item for item in of_values if (item.is_registered and not release.is_known) or release.may_be_older()]
+    if unproven:
+        values = ", ".join(repr(problem.refused_value) for problem in unproven)
         remark = f"not judged, because a release that is not known may take the value: {values}"
-        kept = tuple(problem for problem in job.problems if problem not in open_)
+        kept = tuple(problem for problem in job.problems if problem not in unproven)
         job = replace(job, problems=kept, remarks=(*job.remarks, remark))
     program = launch.program
     written = launch.file.name if launch.file is not None and launch.file.kind == "python" else ""

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tools.names.dataclass_names import Package, Wheel, extend_ranges, list_wheels, read_requirements, write_table
+from tests.wheels import Wheel
+from tools.names.dataclass_names import Package, extend_ranges, list_wheels, read_requirements, write_table
 
 DATACLASSES = ("ModelArguments", "DataArguments", "TrainingArguments", "FinetuningArguments", "GeneratingArguments")
 FOLDERS = ("llamafactory/hparams/", "llamafactory/extras/constants.py")

@@ -364,3 +364,20 @@ def test_a_template_that_no_release_has_may_be_a_newer_one_s(tmp_path: Path, tar
     (tmp_path / "a.yaml").write_text(f"{YAML_HEAD}template: qwen9\nenable_thinking: true\n")  # which dates it
     report = lint_text(tmp_path, "", "llamafactory-cli train a.yaml", target)
     assert len([finding for finding in report.findings if "qwen9" in finding.message]) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "is_said"),
+    [
+        ("stage: dpo\nfinetuning_type: lora\nadapter_name_or_path: sft", True),
+        ("stage: kto\nfinetuning_type: lora\nadapter_name_or_path: sft", True),
+        ("stage: dpo\nfinetuning_type: lora\nadapter_name_or_path: sft\nref_model: a/b", False),
+        ("stage: dpo\nfinetuning_type: lora\nadapter_name_or_path: sft\ncreate_new_adapter: true", False),
+        ("stage: dpo\nfinetuning_type: lora\nadapter_name_or_path: sft\npref_loss: orpo", False),
+        ("stage: dpo\nfinetuning_type: lora", False),
+        ("stage: sft\nfinetuning_type: lora\nadapter_name_or_path: sft", False),
+    ],
+)
+def test_the_reference_of_a_trained_adapter(text: str, is_said: bool) -> None:
+    messages = [problem.message for problem in read_job(text).problems]
+    assert any("the model without it" in message for message in messages) is is_said

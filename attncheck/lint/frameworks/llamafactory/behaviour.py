@@ -350,6 +350,24 @@ def missing_torchrun(reading: LaunchReading) -> Iterator[SettingProblem]:
         )
 
 
+def reference_without_adapter(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """Check for preferences that a trained LoRA goes on from: without `ref_model`, its own model is the reference."""
+    settings, adapter = reading.settings, reading.settings.get_text("adapter_name_or_path")
+    has_reference = reading.stage == "kto" or (
+        reading.stage == "dpo" and settings.get_text("pref_loss") not in ("orpo", "simpo")
+    )
+    is_other = settings.is_on("create_new_adapter") or settings.has_any("ref_model") or "," in adapter
+    if has_reference and adapter and not is_other and settings.get_text("finetuning_type") == "lora":
+        yield from reading.setting_problem(
+            "replaces",
+            f"{reading.stage} of a trained adapter: the reference is the model without it",
+            constraints.REFERENCE_WITHOUT_ADAPTER,
+            "adapter_name_or_path",
+            advice="create_new_adapter: true, which merges the adapter first, or ref_model with ref_model_adapters",
+            mild=True,
+        )
+
+
 def missing_do_train(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for a missing `do_train`: the model is loaded, but nothing is trained."""
     has_other_task = any(reading.settings.is_on(name) for name in ("do_eval", "do_predict"))
@@ -369,5 +387,5 @@ def missing_do_train(reading: LaunchReading) -> Iterator[SettingProblem]:
 BEHAVIOURS: tuple[Callable[[LaunchReading], Iterator[SettingProblem]], ...] = (
     unserved_flash_3, missing_flash_attn, missing_gpt_oss_loader, missing_borders, neat_packing_outside_sft,
     neat_packing_of_many_rows, neat_packing_refused_models, numbered_masks_cast, dense_mask, recurrent_layers_leak,
-    liger_unsupported, pure_bf16_with_zero_3, missing_torchrun, missing_do_train,
+    liger_unsupported, pure_bf16_with_zero_3, missing_torchrun, reference_without_adapter, missing_do_train,
 )  # fmt: skip
