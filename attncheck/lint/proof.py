@@ -21,7 +21,7 @@ from attncheck.core.records import replace
 from attncheck.lint.fields.values import NO_VALUE
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
-from attncheck.lint.programs.hydra_overrides import find_refused_overrides
+from attncheck.lint.programs.hydra_overrides import find_bad_character, find_refused_overrides
 from attncheck.lint.programs.key_readers import find_readers
 from attncheck.lint.programs.known_classes import ANY_RELEASE
 from attncheck.lint.programs.places import find_own_program, find_program
@@ -118,6 +118,9 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
         is_copied = place is not None and place[1].find_module(job.framework) is not None  # which Python imports
         refused = () if is_copied else _settle_arguments(in_program, job, release)
         return replace(settled, unknown_settings=(*settled.unknown_settings, *refused))
+    is_own = job.framework == "verl" and starts_one_of(own_programs, launch)
+    if program.style == "hydra" if program is not None else is_own:
+        job = replace(job, problems=(*job.problems, *_find_unparsed(launch)))
     if release.is_older:  # no table describes what it does
         job = replace(job, problems=tuple(problem for problem in job.problems if problem.universal))
     if program is None:
@@ -255,6 +258,20 @@ def _find_appended(launch: Launch, program: Program, release: ChosenRelease) -> 
             text = f"{program.path} does not define {option}, which this launcher appends"
             advice = f"add --{switch}, or start it with torchrun"
             yield SettingProblem("refuses", text, (evidence,), word.location, advice=advice, universal=True)
+
+
+def _find_unparsed(launch: Launch) -> Iterator[SettingProblem]:
+    """Yield the problem of the first override that Hydra cannot parse; Ray passes a job's words to another shell."""
+    words = launch.words[1:] if "ray" not in launch.launchers else ()
+    for word in words:
+        character = find_bad_character(word)
+        if character:
+            name = word.text.partition("=")[0]
+            text = f"{name}: Hydra takes no {character!r} outside quotes: OverrideParseException"
+            advice = "write $HOME, since bash does not expand ~ here" if character == "~" else "quote it for Hydra too"
+            evidence = ("hydra-core 1.3.8 grammar/OverrideLexer.g4, UNQUOTED_CHAR",)
+            yield SettingProblem("refuses", text, evidence, word.location, advice=advice, universal=True)
+            return
 
 
 def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], release: ChosenRelease) -> Job:

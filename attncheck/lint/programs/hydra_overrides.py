@@ -14,6 +14,11 @@ from attncheck.core.program import Program
 
 OVERRIDE = re.compile(r"(?P<prefix>\+\+|\+|~)?(?P<key>[A-Za-z_][\w.@/:-]*)(?:=(?P<value>.*))?", re.DOTALL)
 NULLS = (None, "null", "???")
+# What Hydra's grammar takes whole: a value in quotes, an escaped character, a reference to another value.
+TAKEN = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|\\.|\$\{[^{}]*\}", re.DOTALL)
+NOT_IN_VALUES = re.compile(
+    r"[~<>#!^&;`=]|[^\x00-\x7f]"
+)  # what no other value may contain: hydra-core 1.3.8 OverrideLexer.g4
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,17 @@ def find_refused_overrides(program: Program, words: Sequence[Word]) -> Iterator[
             yield RefusedOverride(word, f"+{key}", f"{key}={value}")
         else:
             values[key] = f"${value}" if value.startswith("{") else value  # the keys of a table are not read
+
+
+def find_bad_character(word: Word) -> str:
+    """Return the first character of an override's value that Hydra's grammar refuses; "" if it has none.
+
+    Quotes that do not close, and a name to which bash assigns (`X=~/data`), leave that open.
+    """
+    match = OVERRIDE.fullmatch(word.text) if word.known else None
+    rest = TAKEN.sub("", match["value"] or "") if match and not match["key"].isidentifier() else ""
+    found = NOT_IN_VALUES.search(rest) if not {"'", '"'}.intersection(rest) else None
+    return found[0] if found else ""
 
 
 def has_key(values: dict[str, Any], key: str) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
 
-from attncheck.core.launch import Source, Word
+from attncheck.core.job import Job
+from attncheck.core.launch import Source, SourceLocation, Word
 from attncheck.core.program import Program
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.launches import find_launches
 from attncheck.lint.programs.hydra_configs import read_config_options
-from attncheck.lint.programs.hydra_overrides import find_refused_overrides
+from attncheck.lint.programs.hydra_overrides import find_bad_character, find_refused_overrides
+from attncheck.lint.proof import settle_names
+from attncheck.lint.release import ChosenRelease
 from attncheck.lint.sources import read_source
 from tests.lint.hydra_composing import compose_jobs
 from tests.lint.programs.trees import read_script, write_tree
@@ -185,6 +189,47 @@ def test_overrides_are_refused_as_hydra_refuses_them(tmp_path: Path, overrides: 
     [composed] = compose_jobs([(str(tmp_path / "config"), "main", overrides)])
     refused = [override.name for override in find_refused_overrides(program, words)]
     assert bool(refused) == isinstance(composed, str), (refused, composed)
+
+
+REFUSED = ["a.b=~/x", "+a.b=[~/x]", "a.b=/lr=1e-6/x", "a.b=<x>", "a.b=a#b", "a.b=x&y", "a.b=路径"]
+TAKEN = [
+    "a.b='~/x'",
+    'a.b="x=1"',
+    "a.b=['a=1',2]",
+    "a.b=x\\=1",
+    "a.b=${oc.env:A,'~/b'}",
+    "a.b=[1,2]",
+    "a.b=x-y@z:1",
+    "a.b=",
+]
+
+
+def test_characters_of_a_value_are_refused_as_hydra_refuses_them() -> None:
+    parser = importlib.import_module("hydra.core.override_parser.overrides_parser").OverridesParser.create()
+    refused = []
+    for text in (*REFUSED, *TAKEN, *(f"a.b=x{character}y" for character in map(chr, range(32, 127)))):
+        try:
+            parser.parse_override(text)
+        except Exception:  # of Hydra's grammar
+            refused.append(text)
+    found = [
+        text for text in (*REFUSED, *TAKEN, *refused) if find_bad_character(Word(text, (0, 0), SourceLocation("x")))
+    ]
+    assert set(found) <= set(refused) and {*REFUSED, "a.b=x;y"} <= set(found)
+    open_ends = (Word("a=~/x", (0, 0), SourceLocation("x")), Word("a.b=~$X", (0, 0), SourceLocation("x"), known=False))
+    assert not any(map(find_bad_character, open_ends))
+
+
+@pytest.mark.parametrize(
+    ("path", "launcher", "count"),
+    [("~/d", "", 1), ("'$HOME/d'", "", 0), ("~/d", "ray job submit -- ", 0)],
+)
+def test_an_override_that_hydra_cannot_parse_is_refused(tmp_path: Path, path: str, launcher: str, count: int) -> None:
+    command = f"{launcher}python3 -m verl.trainer.main_ppo data.train_files={path} data.val_files={path}\n"
+    [launch] = find_launches(Source(str(tmp_path / "run.sh"), command), make_file_reader(()))
+    job = Job("verl", "0.5.0", "ppo")
+    settled = settle_names(job, launch, ("verl.",), ChosenRelease("0.5.0", is_known=True))
+    assert len([problem for problem in settled.problems if "OverrideParse" in problem.message]) == count
 
 
 @pytest.mark.parametrize(
