@@ -72,6 +72,7 @@ class Recorder:
         self.planned = 0  # steps for which a learning-rate scheduler is made
         self.schedules: dict[int, list[str]] = {}  # lines that stepped each learning-rate scheduler since then
         self.rows: list[Any] = []  # input tokens since the last step, each with whether it was in training
+        self.passed: list[Any] = []  # their tensors: a batch's second pass has the same one, an equal batch does not
         self.steps: list[dict[str, Any]] = []
         self.logs: list[dict[str, Any]] = []  # the trainer's logs
         self.faults: list[str] = []
@@ -156,7 +157,9 @@ class Recorder:
         marked = mark_hidden(tokens, inputs.get("attention_mask")).tolist() if torch.is_tensor(tokens) else []
         rows = [(model.training, row) for row in marked]
         # A batch's second pass may be at weights that a script moved, also through `data`, without a new version.
-        is_second = version != self.version or (bool(rows) and all(row in self.rows for row in rows))
+        is_passed = any(tokens.data_ptr() == other.data_ptr() for other in self.passed) if rows else False
+        is_second = version != self.version or (is_passed and all(row in self.rows for row in rows))
+        self.passed += [tokens] if rows else []
         self.rows += [] if is_second else rows
         if not self.keeps_calls or len(self.calls) >= MAX_CALLS:
             return
@@ -460,7 +463,7 @@ class Recorder:
         schedule = max(self.schedules.values(), key=len, default=[])
         step = {"losses": self.losses, "rows": rows, "rates": self.rates, "schedule": schedule}
         self.steps.append({**step, "planned": self.planned})
-        self.losses, self.rows, self.rates, self.schedules = [], [], [], {}
+        self.losses, self.rows, self.passed, self.rates, self.schedules = [], [], [], [], {}
         self._begin_step()
         if not self.keeps_calls:
             self.randomness.restore()
