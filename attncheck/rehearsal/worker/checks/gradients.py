@@ -19,9 +19,11 @@ from attncheck.rehearsal.worker.definitions import (
     Explanation,
     Fit,
     compute_gradients,
+    compute_loss,
     fit_gradients,
     fit_weights,
     gradient_limit,
+    is_near,
     list_shares,
 )
 from attncheck.rehearsal.worker.evidence import Evidence
@@ -31,6 +33,7 @@ from attncheck.rehearsal.worker.explanations import (
     find_own_regulariser,
     iter_moved_targets,
     iter_slice_faults,
+    loss_limit,
 )
 from attncheck.rehearsal.worker.norms import read_stepped
 from attncheck.rehearsal.worker.records import RankRecord
@@ -148,10 +151,17 @@ def _find_masked_tokens(evidence: Evidence, masked: Mapping[str, Tensor]) -> Ite
 
 
 def _has_weights(evidence: Evidence, definition: Definition, limit: float) -> bool:
-    """Return whether the gradients are those of a sum that gives each document its own positive weight."""
+    """Return whether the gradients are those of a sum that gives each document its own positive weight.
+
+    It is not its author's choice if the loss is the mean without these weights.
+    """
     fit, shares = fit_weights(evidence, definition), list_shares(evidence, definition)
     weights = [weight for weight, share in zip(fit.weights, shares) if share] if fit is not None else []
-    return fit is not None and fit.error <= limit and min(weights) > LEAST_WEIGHT * max(weights)
+    if fit is None or fit.error > limit or min(weights) <= LEAST_WEIGHT * max(weights):
+        return False
+    means = [compute_loss(evidence, item) for item in (replace(definition, weights=fit.weights), definition)]
+    is_own, is_plain = [is_near(mean, evidence.observed_loss, loss_limit(evidence)) for mean in means]
+    return is_own or not is_plain
 
 
 def _list_missing(evidence: Evidence, expected: Gradients) -> list[str]:
