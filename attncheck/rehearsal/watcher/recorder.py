@@ -157,9 +157,10 @@ class Recorder:
         marked = mark_hidden(tokens, inputs.get("attention_mask")).tolist() if torch.is_tensor(tokens) else []
         rows = [(model.training, row) for row in marked]
         # A batch's second pass may be at weights that a script moved, also through `data`, without a new version.
-        is_passed = any(tokens.data_ptr() == other.data_ptr() for other in self.passed) if rows else False
+        passed: list[Any] = [tokens] if rows else []
+        is_passed = any(own.data_ptr() == other.data_ptr() for own in passed for other in self.passed)
         is_second = version != self.version or (is_passed and all(row in self.rows for row in rows))
-        self.passed += [tokens] if rows else []
+        self.passed += passed
         self.rows += [] if is_second else rows
         if not self.keeps_calls or len(self.calls) >= MAX_CALLS:
             return
