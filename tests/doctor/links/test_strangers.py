@@ -53,6 +53,13 @@ def test_a_package_is_linked_by_what_it_requires(requires: str, found: list[str]
     assert link(tmp_path) == found
 
 
+def test_a_package_in_a_folder_that_distributions_share_is_linked(tmp_path: Path) -> None:
+    lay(tmp_path, "my-trainer", "space/trainlib", BROKEN, "Requires-Dist: transformers\n")
+    lay(tmp_path, "another", "space/other", BROKEN)
+    lay(tmp_path, "right", "space/right", "import transformers.utils\n", "Requires-Dist: transformers\n")
+    assert link(tmp_path) == ["my-trainer: space.trainlib"]
+
+
 @pytest.mark.parametrize("layout", ["", "src/"])
 def test_the_tree_of_an_editable_package_is_linked(layout: str, tmp_path: Path) -> None:
     tree = tmp_path / "work"

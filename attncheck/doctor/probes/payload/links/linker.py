@@ -156,8 +156,7 @@ def link_distributions(
 
 def _iter_consumer(finder: ModuleFinder, packages: Iterable[str]) -> Iterator[SourceModule]:
     for package in packages:
-        name, _, only = package.partition("/")
-        yield from finder.iter_package(name, only)
+        yield from finder.iter_package(package.replace("/", "."))
 
 
 def _describe(consumer: str, module: SourceModule, failure: Failure) -> dict[str, Any]:

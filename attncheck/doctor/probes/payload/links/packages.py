@@ -80,8 +80,17 @@ def choose_consumers(installed: Iterable[dict[str, Any]]) -> Consumers:
         if name in CONSUMERS:
             chosen[name] = CONSUMERS[name]
         elif name not in WATCHED and providers.intersection(distributions.read_required_names(distribution)):
-            chosen[name] = tuple(sorted(integrity.top_level_names(distribution, records) or _list_tree(distribution)))
+            names = integrity.top_level_names(distribution, records) or _list_tree(distribution)
+            chosen[name] = tuple(part for top in sorted(names) for part in _list_parts(distribution, top, records))
     return chosen
+
+
+def _list_parts(distribution: dict[str, Any], name: str, records: integrity.Records) -> list[str]:
+    """Return a package, or a distribution's packages in a folder that others share: megatron has no `__init__.py`."""
+    folder, record = os.path.join(os.path.dirname(distribution["_path"]), name), records[distribution["_path"]]
+    is_shared = not os.path.isfile(os.path.join(folder, "__init__.py"))
+    parts = [f"{name}/{part}" for part in files.list_folder(folder)] if is_shared else []
+    return [part for part in parts if f"{part}/__init__.py".encode() in record] or [name]
 
 
 def _list_tree(distribution: dict[str, Any]) -> list[str]:

@@ -143,21 +143,20 @@ class ModuleFinder:
             self._listed[parent] = files.list_folder(parent)
         return any(name.startswith(tail + ".") and name.endswith(_EXTENSIONS) for name in self._listed[parent])
 
-    def iter_package(self, name: str, only: str = "") -> Iterator[SourceModule]:
-        """Yield the modules of the package `name`, or of its folder `only`, without tests and examples."""
+    def iter_package(self, name: str) -> Iterator[SourceModule]:
+        """Yield the modules of the package `name`, without tests and examples."""
         root = self.find(name)
         if root is None:
             return
         if not root.is_package:
             yield root
             return
-        top = os.path.join(os.path.dirname(root.path), *only.split("/")) if only else os.path.dirname(root.path)
-        prefix = ".".join([name, *only.split("/")]) if only else name
+        top = os.path.dirname(root.path)
         count = 0
         for folder, folders, names in os.walk(top):
             folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS and not f.startswith("."))
             inner = os.path.relpath(folder, top)
-            dotted = prefix if inner == "." else prefix + "." + inner.replace(os.sep, ".")
+            dotted = name if inner == "." else name + "." + inner.replace(os.sep, ".")
             for file_name in sorted(names):
                 if file_name.endswith(".py") and count < MAX_PACKAGE_FILES:
                     count += 1
