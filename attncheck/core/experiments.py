@@ -155,6 +155,16 @@ class ScoringMeasurement:
 
 
 @dataclass(frozen=True)
+class RouterMeasurement:
+    """Whether the router logits of a mixture of experts are probabilities. Its balancing loss takes their softmax."""
+
+    model_type: str
+    are_probabilities: bool = False
+    place: str = ""  # the file of the class
+    error: str = ""  # why nothing was measured
+
+
+@dataclass(frozen=True)
 class TwinMeasurement:
     """How a trainer's step changes by a change that is neutral by documentation, or by another division of its rows.
 
@@ -208,6 +218,7 @@ class Experiments:
     evaluations: tuple[EvaluationMeasurement, ...] = ()
     scorings: tuple[ScoringMeasurement, ...] = ()
     twins: tuple[TwinMeasurement, ...] = ()
+    routers: tuple[RouterMeasurement, ...] = ()
 
     @property
     def unmeasured(self) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ PROGRAMS = (
     "liger",
     "ranks",
     "resume",
+    "routers",
     "saving",
     "scoring",
     "twins",

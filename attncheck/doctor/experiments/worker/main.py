@@ -22,6 +22,7 @@ from .keeping import PACKED, measure_packing, measure_windows
 from .liger import OWN_LOSS, SETTINGS, imitate_liger
 from .ranks import run_parts, run_ranks
 from .resume import measure_resume
+from .routers import measure_routers
 from .saving import list_adapters, list_cases, measure_change
 from .scoring import (
     SAMPLING,
@@ -656,8 +657,12 @@ def measure_sampling(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 # Saving: whether a model remains the same -----------------------------------------------------------------------------
 def measure_saving(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield how much saving and loading, or merging an adapter, changes what a model computes, and a text's windows."""
+    """Yield how much saving and loading, or merging an adapter, changes what a model computes.
+
+    And two short measurements: the windows of a text, and the router logits of mixtures of experts.
+    """
     yield from (("twins", item) for item in measure_windows(_make_tokenizer()))
+    yield from (("routers", item) for item in measure_routers())
     for model, operation, make, run in list_cases(folder, make_model):
         yield "savings", _answer({"model": model, "operation": operation}, measure_change, make, run)
     for model, operation, make, run in list_adapters():

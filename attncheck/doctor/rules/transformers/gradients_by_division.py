@@ -13,7 +13,8 @@ other objectives divide a batch is compared by ATN470.
 The logged norm must be that of the gradients, and the logged loss that of the undivided batch. The second step on the
 same documents must have about the same gradient, and both must change every parameter. The last step of an epoch,
 which may have fewer micro-batches, must have the same gradient on equal documents. A trainer whose import fails is
-reported as well.
+reported as well. The router logits of each installed mixture of experts must not be probabilities, because its balancing
+loss takes their softmax.
 
 Why it matters: the error is silent. The logged loss is right, but the gradients are off by a factor, or belong to a
 different objective. Clipping, weight decay and optimisers that depend on scale then behave differently. Gradients that
@@ -26,7 +27,8 @@ Source: the measurement (attncheck/doctor/experiments/worker/). Faults of this k
 #40709, #37474, #43919, #45994, #38837, #48690, #42489; huggingface/accelerate#3533; huggingface/trl#3926, #6006,
 #6591, #6629. TRL 0.24.0 import_utils.py:33 takes the tuple that transformers 5.5.4 returns as true, so that its DPO
 imports mergekit. Measured: DPO's first loss with `target_parameters`, 0.63 in TRL 1.9.0 with PEFT 0.20.0; liger's
-losses of a capped model, GKD 3.9 and DPO 2.2 times the gradient in TRL 1.9.0, 1.0 in 1.16.0.
+losses of a capped model, GKD 3.9 and DPO 2.2 times the gradient in TRL 1.9.0, 1.0 in 1.16.0; router logits that are
+probabilities, gpt_oss in transformers 4.57.3 (right: 5.17.0).
 """
 
 import math
@@ -84,6 +86,20 @@ def check(snapshot: Snapshot) -> Problems:
             predicted=measurement.division != UNDIVIDED or bool(measurement.variant),
         )
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    model_type = snapshot.model.value.model_type if isinstance(snapshot.model, Known) else ""
+    for router in experiments.routers:
+        is_concerned = job is None or (router.model_type == model_type and _adds_balancing_loss(job))
+        if router.are_probabilities and is_concerned:
+            yield Problem(
+                message=f"the balancing loss of {router.model_type} is wrong: its router logits are probabilities",
+                evidence=(
+                    "measured: those of each token add up to 1, and the loss takes their softmax again",
+                    router.place,
+                ),
+                fixes=(Fix("leave the balancing loss out", "setting", "router_aux_loss_coef: 0"),),
+                subject=router.model_type,
+                predicted=job is None,
+            )
     for item in experiments.twins:
         if item.lacks_import and (job is None or is_of_job(item, job)):
             yield Problem(

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attncheck.core.experiments import CAPPED as SOFTCAP
-from attncheck.core.experiments import CHECKPOINTED, SHORT_STEP, Experiments, GradientMeasurement, TwinMeasurement
+from attncheck.core.experiments import (
+    CHECKPOINTED,
+    SHORT_STEP,
+    Experiments,
+    GradientMeasurement,
+    RouterMeasurement,
+    TwinMeasurement,
+)
 from attncheck.core.launch import Setting, SourceLocation
 from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
@@ -85,7 +92,20 @@ CAPPED = with_gradients(
 )
 GEMMA = "google/gemma-2-2b-it"
 ON_RANKS = with_gradients(s.h200(), RIGHT, ("two ranks", 0.9, 0.9), trainer="trl")
+ROUTERS = replace(
+    s.h200(), experiments=s.Known(Experiments(routers=(RouterMeasurement("mixtral", True), RouterMeasurement("olmoe"))))
+)
+
+
+def with_mixture(model_type: str, name: str = "--moe_aux_loss_coef") -> Snapshot:
+    setting = Setting(name, "0.001", SourceLocation("run.sh", 3, 1), (0, 1))
+    snapshot = s.with_job(ROUTERS, framework="llamafactory", model="m/model", settings=(setting,))
+    return s.with_model(snapshot, model_type=model_type)
+
+
 FIRES = {
+    "router logits that are probabilities": ROUTERS,
+    "a launch of such a mixture with its balancing loss": with_mixture("mixtral"),
     "two micro-batches halve the gradient": with_gradients(s.h200(), RIGHT, ("two micro-batches", 0.5, 1.0)),
     "replicas train the rows of the first alone": with_gradients(s.h200(), RIGHT, ("two replicas", 0.46, 0.46)),
     "the same norm in another direction": with_gradients(s.h200(), RIGHT, ("two micro-batches", 1.0, 0.9)),
@@ -144,6 +164,8 @@ def with_twin(trainer: str, error: str, change: str = "") -> Snapshot:
 NO_MODULE = "an import fails: No module named 'mergekit'"
 FIRES["a launch whose trainer cannot be imported"] = with_twin("dpo", NO_MODULE)
 SILENT = {
+    "a launch of another mixture": with_mixture("olmoe"),
+    "a launch of such a mixture without its balancing loss": with_mixture("mixtral", "--learning_rate"),
     "a model with a cap, whose loss is another one": with_measured(
         s.h200(),
         GradientMeasurement("trl", "one batch", 1, 1, 1, loss=0.0015, variant="gkd"),

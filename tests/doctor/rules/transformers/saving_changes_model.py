@@ -72,4 +72,6 @@ SILENT = {
 
 def says(findings: str) -> bool:
     """Return whether the change of the outputs is given, with what to do."""
-    return "standard deviation" in findings and bool(re.search("merg(e|ing)|torch.nn.init|rename|transformers>=", findings))
+    return "standard deviation" in findings and bool(
+        re.search("merg(e|ing)|torch.nn.init|rename|transformers>=", findings)
+    )
