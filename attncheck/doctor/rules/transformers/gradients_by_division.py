@@ -11,10 +11,10 @@ is run with its balancing loss; this result is used only for launches that set t
 gradient at the optimiser's first step are compared with the gradient of the same loss over the same tokens. How TRL's
 other objectives divide a batch is compared by ATN470.
 The logged norm must be that of the gradients, and the logged loss that of the undivided batch. The second step on the
-same documents must have about the same gradient, and both must change every parameter. The last step of an epoch,
-which may have fewer micro-batches, must have the same gradient on equal documents. A trainer whose import fails is
-reported as well. The router logits of each installed mixture of experts must not be probabilities, because its balancing
-loss takes their softmax.
+same documents must have about the same gradient, and both must change every parameter. The last step of an epoch, which
+may have fewer micro-batches, must have the same gradient on equal documents. A trainer whose import fails is reported
+as well. The router logits of each installed mixture of experts must not be probabilities, because its balancing loss
+takes their softmax.
 
 Why it matters: the error is silent. The logged loss is right, but the gradients are off by a factor, or belong to a
 different objective. Clipping, weight decay and optimisers that depend on scale then behave differently. Gradients that
@@ -28,7 +28,7 @@ Source: the measurement (attncheck/doctor/experiments/worker/). Faults of this k
 #6591, #6629. TRL 0.24.0 import_utils.py:33 takes the tuple that transformers 5.5.4 returns as true, so that its DPO
 imports mergekit. Measured: DPO's first loss with `target_parameters`, 0.63 in TRL 1.9.0 with PEFT 0.20.0; liger's
 losses of a capped model, GKD 3.9 and DPO 2.2 times the gradient in TRL 1.9.0, 1.0 in 1.16.0; router logits that are
-probabilities, gpt_oss in transformers 4.57.3 (right: 5.17.0).
+probabilities: gpt_oss in transformers 4.57.3, and six types in 5.5.0 (huggingface/transformers#45120; right: 5.17.0).
 """
 
 import math

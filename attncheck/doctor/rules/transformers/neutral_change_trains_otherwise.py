@@ -36,8 +36,10 @@ with `max_length`, KTO with `desirable_weight` and liger, DPO with `ld_alpha` an
 `precompute_ref_log_probs`; TRL 0.24.0 and 0.29.1, GKD and PRM, whose losses nothing divides, twice the gradient
 (transformers 5.17.0 modeling_layers.py:301, trainer.py:2035). ms-swift 4.6.0 still divides the last step by all
 micro-batches (rlhf_trainers/dpo_trainer.py:485, rlhf_mixin.py:124). Measured neutral: TRL 1.16.0. GRPO (DAPO's loss)
-with liger in two micro-batches, 0.667 times: TRL 0.24.0 and 1.9.0 (grpo_trainer.py:2906; huggingface/trl#5619). Faults
-of this kind: modelscope/ms-swift#10072, #9925, #10084; huggingface/trl#6588, #6443, #7062, #6006. Of the four
+with liger in two micro-batches, 0.667 times: TRL 0.24.0 and 1.9.0 (grpo_trainer.py:2906; huggingface/trl#5619). The EOS
+token as pad token: GKD's own answers (TRL 0.24.0; huggingface/trl#6357), and a reward model, whose score is then that
+of the token before. More padding: LUSPO's loss of a policy (TRL 0.29.1; huggingface/trl#6654). Faults of this kind:
+modelscope/ms-swift#10072, #9925, #10084; huggingface/trl#6588, #6443, #7062, #6006. Of the four
 relations: huggingface/transformers#47688 (4.56.1, 5.12.0 and 5.17.0: modeling_layers.py drops num_items_in_batch),
 modelscope/ms-swift#9927 (4.5.0; TRL 0.22.1 reward_trainer.py:262, too), hiyouga/LLaMA-Factory#7509 (0.9.2; 0.9.5 is
 right), huggingface/trl#3991 (0.22.1; 1.16.0 is right). Of tokens: huggingface/tokenizers#2091 (0.23.1: 10 of 50;

@@ -16,8 +16,8 @@ What to do: use settings or a release that were measured right, or serve the ada
 Source: the measurement (attncheck/doctor/experiments/worker/saving.py). Measured wrong: loading a custom class
 with transformers 5.0.0, 5.5.0 and 5.12.0 (right: 4.56.1, 5.17.0); merging `modules_to_save` with 4.56.1 (right:
 5.0.0); merging `target_modules=embed_tokens` with PEFT 0.17.1 to 0.21.2; loading `modules_to_save=lora_head` with PEFT
-0.18.1, and merging two adapters of DoRA (right: 0.21.2). Faults of this kind: huggingface/transformers#46620,
-huggingface/peft#2777, #3433, #3608.
+0.18.1, and merging two adapters of DoRA (right: 0.21.2); `post_init` of a model whose vocabulary was enlarged with
+transformers 4.57.3. Faults of this kind: huggingface/transformers#46620, #45079, huggingface/peft#2777, #3433, #3608.
 """
 
 import re
