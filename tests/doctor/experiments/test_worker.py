@@ -149,7 +149,7 @@ def test_a_model_that_ranks_share_is_compared_with_the_whole_one(tmp_path: Path,
 
 def test_a_rank_that_waits_for_ever_is_stopped_and_has_no_answer(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="no answer in time"):
-        run_ranks(2, lambda: iter([time.sleep(60)]), str(tmp_path), time.monotonic() + 1)
+        run_ranks(2, lambda: iter(lambda: time.sleep(60), 0), str(tmp_path), time.monotonic() + 1)
 
 
 def test_each_part_keeps_what_it_measured_before_it_ended(tmp_path: Path) -> None:

@@ -40,10 +40,15 @@ def list_cases(folder: str, make_model: Callable[..., Any]) -> Iterator[tuple[st
     yield "tied embeddings", LOADED, lambda: make_model(tie_word_embeddings=True), reload
     yield OWN_CLASS, LOADED, make_own_model, lambda model: reload(model, type(model).from_pretrained)
     operations = {LOADED: reload, **OPERATIONS}
-    for name, is_tied in (("tied embeddings", True), ("untied embeddings", False)):
+    for model, is_tied in (("tied embeddings", True), ("untied embeddings", False)):
         for pair in itertools.permutations(operations, 2):
             make_plain = functools.partial(make_model, tie_word_embeddings=is_tied)
-            yield name, ", then ".join(pair), make_plain, functools.partial(_run_both, *map(operations.get, pair))
+            yield (
+                model,
+                ", then ".join(pair),
+                make_plain,
+                functools.partial(_run_both, *(operations[name] for name in pair)),
+            )
     if importlib.util.find_spec("peft") is None:
         return
     peft = importlib.import_module("peft")

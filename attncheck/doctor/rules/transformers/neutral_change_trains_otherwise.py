@@ -86,7 +86,7 @@ OF_LOSS = (HALVES, "padding_free", "use_liger_kernel", "use_liger_loss")  # chan
 TEXTS = {
     CUT: f"{CUT} changes {{0.part}}: its tokens are not those that it has alone",
     SHORT_STEP: "the last step of an epoch, with fewer micro-batches, has {0.ratio:.2g} times the gradient",
-    PAD_IS_END: f"{PAD_IS_END} changes what is trained: {{0.ratio:.3g}} times the gradient",
+    PAD_IS_END: "if the pad token is the EOS token, the {0.part} of the same rows differs: {0.ratio:.3g} times the gradient",
     ODD: f"with {ODD}, one of them is compared with itself instead of another row",
     REWARDS: f"{REWARDS} give {{0.ratio:.3g}} times the gradient, which this value of {{1}} excludes",
     COLUMN: "the number of a row changes the loss of the other rows in its micro-batch",
@@ -166,8 +166,10 @@ def is_of_job(item: TwinMeasurement, job: Job) -> bool:
         return False
     if item.change.endswith((HALVES, SHORT_STEP)) and (job.plan.accumulation <= 1 or ", " not in item.change):
         return job.plan.accumulation > 1
-    if item.change in (CUT, ODD, PAD_IS_END):
+    if item.change in (CUT, ODD):
         return True
+    if item.change == PAD_IS_END:  # a launch's tokenizer is not known: only what would lose tokens
+        return item.part == "labels"
     if item.change == PACKED:  # measured for a power of two, and for another number
         return job.plan.packed and (_is_power(value) or (own.isdigit() and not _is_power(own)))
     if _name_change(item) == REWARDS:

@@ -101,6 +101,9 @@ FIRES = {
     "padded rows fail": with_twins(twin("loss_type=ipo", part="RuntimeError: …")),
 }
 SILENT = {
+    "another score, if the launch's tokenizer has such a pad token": with_launch(
+        with_twins(twin(change=PAD_IS_END, variant="rm")), 1, "rm"
+    ),
     "answers that the launch does not let the trainer generate": with_launch(END, 1, "gkd", lmbda="0"),
     "liger's loss in a launch that does not accumulate": s.with_job(with_launch(LIGER, 1, "grpo"), {"liger": True}),
     "a launch that accumulates without liger": with_launch(LIGER, 4, "grpo"),
