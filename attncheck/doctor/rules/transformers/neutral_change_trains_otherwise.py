@@ -86,7 +86,7 @@ OF_LOSS = (HALVES, "padding_free", "use_liger_kernel", "use_liger_loss")  # chan
 TEXTS = {
     CUT: f"{CUT} changes {{0.part}}: its tokens are not those that it has alone",
     SHORT_STEP: "the last step of an epoch, with fewer micro-batches, has {0.ratio:.2g} times the gradient",
-    PAD_IS_END: "if the pad token is the EOS token, the {0.part} of the same rows differs: {0.ratio:.3g} times the gradient",
+    PAD_IS_END: "if the pad token is the EOS token, the {0.part} of a row differs: {0.ratio:.3g} times the gradient",
     ODD: f"with {ODD}, one of them is compared with itself instead of another row",
     REWARDS: f"{REWARDS} give {{0.ratio:.3g}} times the gradient, which this value of {{1}} excludes",
     COLUMN: "the number of a row changes the loss of the other rows in its micro-batch",
