@@ -208,7 +208,7 @@ class TwinMeasurement:
 
 @dataclass(frozen=True)
 class Experiments:
-    """All measurements."""
+    """All measurements, and the parts that did not end."""
 
     gradients: tuple[GradientMeasurement, ...] = ()
     batches: tuple[BatchMeasurement, ...] = ()
@@ -219,6 +219,7 @@ class Experiments:
     scorings: tuple[ScoringMeasurement, ...] = ()
     twins: tuple[TwinMeasurement, ...] = ()
     routers: tuple[RouterMeasurement, ...] = ()
+    lost: tuple[str, ...] = ()  # "neutral changes of trl: not measured in 480 s: …"
 
     @property
     def unmeasured(self) -> tuple[str, ...]:

@@ -80,9 +80,8 @@ def add_experiments(
         if measured:
             _keep(path, Kept(parts))
     measurements = _join(parts)
-    reasons = [f"{part.name}: not measured in {part.seconds:g} s: {part.reason}" for part in parts if part.reason]
     again = f" (`--timeout {2 * seconds:g}` runs it again)"
-    lost_parts = (*(f"{reason}{again}" for reason in reasons), *lost, *measurements.unmeasured)
+    lost_parts = (*(f"{reason}{again}" for reason in measurements.lost), *lost, *measurements.unmeasured)
     return replace(
         snapshot,
         experiments=Known(measurements),
@@ -97,10 +96,11 @@ def find_kept_experiments(snapshot: Snapshot) -> Fact[Experiments]:
 
 
 def _join(parts: Sequence[Part]) -> Experiments:
-    """Return the measurements of all parts."""
-    names = [field.name for field in fields(Experiments)]
+    """Return the measurements of all parts, and those that did not end."""
+    names = [field.name for field in fields(Experiments) if field.name != "lost"]
     return Experiments(
-        **{name: tuple(item for part in parts for item in getattr(part.measured, name)) for name in names}
+        **{name: tuple(item for part in parts for item in getattr(part.measured, name)) for name in names},
+        lost=tuple(f"{part.name}: not measured in {part.seconds:g} s: {part.reason}" for part in parts if part.reason),
     )
 
 

@@ -91,6 +91,7 @@ def test_a_part_that_was_stopped_is_run_again_only_with_more_time_and_alone(mach
     assert [text for text in first.lost if "twins: not measured in 480 s" in text and "--timeout 960" in text]
     kept = run.find_kept_experiments(with_trainer())
     assert isinstance(kept, Known) and len(kept.value.twins) == 1, "lint takes what was measured"
+    assert [text.partition(":")[0] for text in kept.value.lost] == ["twins"]
     assert run.add_experiments(with_trainer(), "python").lost == first.lost and len(machine.settled) == 1
     machine.parts["twins"] = answer(twins=[half, {**half, "change": "more padding"}])
     again = run.add_experiments(with_trainer(), "python", 960)

@@ -293,3 +293,11 @@ def test_padding_is_added_where_the_collator_pads(own: list[int], padded: list[i
     assert batch["prompt_attention_mask"][0].tolist() == padded
     assert batch["prompt_attention_mask"].shape == batch["prompt_input_ids"].shape == (2, 8)
     assert batch["input_ids"].shape == (2, 4)  # no row shows the side
+
+
+def test_twins_that_were_stopped_are_no_pass() -> None:
+    late = Experiments(lost=("neutral changes of trl: not measured in 480 s: no answer in time",))
+    snapshot = replace(s.h200(), experiments=Known(late))
+    with pytest.raises(MissingFact, match="480 s"):
+        list(rule.check(snapshot))
+    assert not list(rule.check(s.with_job(snapshot, framework="ms-swift", trainer="dpo")))
