@@ -17,6 +17,7 @@ from attncheck.rehearsal.columns import OWN_COLLATOR, _iter_columns
 from attncheck.rehearsal.watcher import script_code
 from attncheck.rehearsal.watcher.describe import _is_untied
 from attncheck.rehearsal.watcher.stand_ins import _choose_folder
+from attncheck.rehearsal.worker.checks import learning
 from attncheck.rehearsal.worker.checks.learning import _find_alike, _find_negative
 from attncheck.rehearsal.worker.checks.update import _find_schedule, _find_untrained_tokens
 from attncheck.rehearsal.worker.materials import make_documents
@@ -105,6 +106,24 @@ def test_a_preference_that_stays_even_has_a_reference_that_trains(loss: float, m
 def test_a_divergence_is_never_negative(losses: list[float], others: list[str], is_told: bool) -> None:
     evidence = make_evidence(others=others)
     assert bool(list(_find_negative(evidence, losses))) == is_told
+
+
+@pytest.mark.parametrize(("others", "outcome"), [(["LlamaForCausalLM"], "skipped"), ([], "ok")])
+def test_a_loss_with_an_unknown_part_of_a_reference_need_not_fall(
+    others: list[str], outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As KTO's: its gradients are a tenth of a mean's, and its value depends on the reference."""
+    monkeypatch.setattr(learning, "explain_loss", lambda _: SimpleNamespace(factor=0.1))
+    monkeypatch.setattr(learning, "_explain_slowness", lambda *_: "")
+    steps = [SimpleNamespace(losses=[[0.5 + number / 500]], rows=[[1, 2]], rate=1e-3) for number in range(30)]
+    objective = SimpleNamespace(policy=None, preference=None, is_documented=False)
+    index = SimpleNamespace(is_own=False)
+    evidence: Any = SimpleNamespace(
+        step=SimpleNamespace(objective=objective, index=index), steps=steps, others=others, is_own_script=False,
+        full_model=False, taken=[], unstepped=0,
+    )  # fmt: skip
+    result = learning.run(evidence)
+    assert result.outcome == outcome and bool(result.violations) == (outcome == "ok")
 
 
 @pytest.mark.parametrize(
