@@ -160,8 +160,9 @@ def test_a_loop_whose_source_loads_its_model_needs_no_options(tmp_path: Path, mo
     Path("loop.py").write_text(text)
     [launch] = read("python loop.py")
     assert (launch.job.trainer, launch.job.model) == ("loop", "Qwen/Qwen2.5-0.5B")
-    Path("gan.py").write_text(text.replace("AutoModelForCausalLM.from_pretrained", "make_generator"))
-    assert read("python gan.py") == []
+    for name, loader in (("gan", "make_generator"), ("unet", "UNet2DConditionModel.from_pretrained")):
+        Path(f"{name}.py").write_text(text.replace("AutoModelForCausalLM.from_pretrained", loader))
+        assert read(f"python {name}.py") == []
 
 
 def test_conversations_have_the_turns_of_the_launchs_own_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

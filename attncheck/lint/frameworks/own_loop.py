@@ -87,13 +87,13 @@ def detect_trainer(launch: Launch) -> str:
     if not is_script or not trains:
         return ""
     is_named = find_options(launch, MODEL_OPTIONS) or find_data_option(launch)
-    return "loop" if is_named or (launch.trainers == OWN_LOOP and read_own_model(launch)) else ""
+    return "loop" if is_named or (launch.trainers == OWN_LOOP and read_own_model(launch).is_language_model) else ""
 
 
 def read_model_name(launch: Launch) -> str:
     """Return the model that the launch or its program names; "" if neither does."""
     named = get_first_option(_join_file(launch), MODEL_OPTIONS) or find_own_model(launch)
-    return named or (read_own_model(launch) or ("", ""))[1]
+    return named or read_own_model(launch).literal
 
 
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:

@@ -18,8 +18,8 @@ MODEL_ARGUMENTS = ("attn_implementation", "torch_dtype", "dtype")
 Call = tuple[SourceModule, ast.Call]
 
 
-def list_model_names(tree: SourceTree, main: SourceModule) -> list[ast.expr | None]:
-    """Return the expression by which each call that loads a model names it, for the trainers' models if they are known.
+def list_model_names(tree: SourceTree, main: SourceModule) -> list[tuple[str, ast.expr | None]]:
+    """Return the class of each call that loads a model, for the trainers' models if they are known, and what it names.
 
     A name that its module assigns leads to its value; None if a call names nothing.
     """
@@ -30,7 +30,10 @@ def list_model_names(tree: SourceTree, main: SourceModule) -> list[ast.expr | No
         return node if isinstance(node, ast.expr) else value
 
     calls, _, _ = _list_loads(tree, main)
-    return [follow(module, call.args[0]) if call.args else None for module, call in calls]
+    return [
+        (ast.unparse(call.func).split(".")[-2], follow(module, call.args[0]) if call.args else None)
+        for module, call in calls
+    ]
 
 
 def _list_loads(tree: SourceTree, main: SourceModule) -> tuple[list[Call], list[SourceModule], bool]:
