@@ -26,8 +26,9 @@ def evaluate_own(trainer: Any) -> None:
 
 def watch_evaluations(cls: Any) -> None:
     """Note the parameters that a class's evaluations change. Only the first is computed, and its errors are left."""
-    evaluate, run = cls.evaluate, cls._evaluate
-    results: list[Any] = []
+    evaluate, run, results = cls.evaluate, getattr(cls, "_evaluate", None), list[Any]()
+    if run is None:
+        return
 
     @functools.wraps(evaluate)
     def evaluate_once(self: Any, *arguments: Any, **options: Any) -> Any:
