@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import math
 import os
 from pathlib import Path
@@ -14,11 +15,11 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from attncheck.rehearsal.columns import OWN_COLLATOR, _iter_columns
-from attncheck.rehearsal.watcher import script_code
+from attncheck.rehearsal.watcher import losses, script_code
 from attncheck.rehearsal.watcher.describe import _is_untied
 from attncheck.rehearsal.watcher.stand_ins import _choose_folder
 from attncheck.rehearsal.worker.checks import learning
-from attncheck.rehearsal.worker.checks.learning import _find_alike, _find_negative
+from attncheck.rehearsal.worker.checks.learning import _find_alike
 from attncheck.rehearsal.worker.checks.update import _find_schedule, _find_untrained_tokens
 from attncheck.rehearsal.worker.materials import make_documents
 from attncheck.rehearsal.worker.segments import DocumentIndex, read_documents
@@ -99,13 +100,28 @@ def test_a_preference_that_stays_even_has_a_reference_that_trains(loss: float, m
     assert bool(texts) == is_told and all("train.py:7 calls them without gradients" in text for text in texts)
 
 
-@pytest.mark.parametrize(
-    ("losses", "others", "is_told"),
-    [([-7.0, -8.0], ["Teacher"], True), ([-7.0, -8.0], [], False), ([-1.0, 2.0], ["Teacher"], False)],
-)
-def test_a_divergence_is_never_negative(losses: list[float], others: list[str], is_told: bool) -> None:
-    evidence = make_evidence(others=others)
-    assert bool(list(_find_negative(evidence, losses))) == is_told
+def give(loss: Any, make: Any) -> list[str]:
+    """Return what is noted of a loss whose input is made from logits."""
+    logits = torch.randn(6, 5, requires_grad=True)
+    loss(make(logits), torch.randint(5, (6,)) if "kl_div" not in str(loss) else logits.detach().softmax(-1))
+    return script_code.CODE.pop("probabilities", [])
+
+
+def test_probabilities_are_given_to_no_loss_of_logits_or_logarithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    functional = torch.nn.functional
+    monkeypatch.setattr(script_code, "CODE", {})
+    monkeypatch.setattr(losses, "CODE", script_code.CODE)
+    original, watch = functional.cross_entropy, losses.LossWatch()
+    softmax, log_softmax = (functools.partial(own, dim=-1) for own in (functional.softmax, functional.log_softmax))
+    for loss, right in (
+        (functional.cross_entropy, lambda logits: logits), (functional.kl_div, log_softmax),
+        (torch.nn.CrossEntropyLoss(), log_softmax), (functional.nll_loss, log_softmax),
+    ):  # fmt: skip
+        (text,) = give(loss, softmax)
+        assert "test_own_code.py:" in text and not give(loss, right)
+        assert not give(loss, lambda logits: softmax(logits).detach())  # of a metric
+    watch.stop()
+    assert functional.cross_entropy is original and not give(functional.cross_entropy, softmax)
 
 
 @pytest.mark.parametrize(("others", "outcome"), [(["LlamaForCausalLM"], "skipped"), ([], "ok")])

@@ -23,6 +23,7 @@ from .attention import AttentionWatch
 from .batches import list_rows, mark_hidden
 from .describe import describe_adapters, describe_model, describe_process
 from .fsdp import is_flat
+from .losses import LossWatch
 from .modules import ModuleWatch, list_gradient_hooks, list_patches
 from .optimizer import count_planned, describe_optimizer, list_stateful, read_held
 from .parameters import find_prefix, list_sizes, list_tied, read_frequencies, read_gradients, read_weights
@@ -78,6 +79,7 @@ class Recorder:
         self.faults: list[str] = []
         self.attention: AttentionWatch | None = None
         self.modules: ModuleWatch | None = None
+        self.losses_given: LossWatch | None = None
         self.randomness = Randomness()
         self.kept: set[str] | None = None  # names of the parameters whose values are kept; None: all
         self.entered: Any = None  # the model whose call is being recorded: calls of its parts belong to it
@@ -167,6 +169,7 @@ class Recorder:
         if self.trained is None and self.is_recording:
             self.attention = AttentionWatch(model)
             self.attention.start()
+            self.losses_given = LossWatch()
             self.kept = _choose_parameters(model)
         if not os.environ.get("ATTNCHECK_KEEP_RANDOM"):
             self.randomness.switch_off(model)
@@ -468,6 +471,8 @@ class Recorder:
         self._begin_step()
         if not self.keeps_calls:
             self.randomness.restore()
+            if self.losses_given is not None:
+                self.losses_given.stop()
         self._write_steps()
         questions = os.environ.get("ATTNCHECK_JUDGING", "")
         if len(self.steps) == RECORDED_STEPS and os.path.exists(questions) and describe_process()["rank"] == 0:

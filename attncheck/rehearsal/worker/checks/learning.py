@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import torch
 
@@ -71,19 +70,7 @@ def run(evidence: Evidence) -> CheckResult:
         still = (f"the learning rate is 0 in all {len(losses)} steps",) if is_still else ()
         violations = (*still, *violations, *find_outside_changes(evidence.taken))
     notes = (*([UNJUDGED] if is_trained else []), *([UNKNOWN] if evidence.step.index.is_own else []))
-    warnings = tuple(_find_negative(evidence, losses)) if not is_of_pairs else ()
-    checked = CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor, bound=bound)
-    return replace(checked, warnings=warnings)
-
-
-def _find_negative(evidence: Evidence, losses: Sequence[float]) -> Iterator[str]:
-    """Yield a line if a loss with another model's part is negative, which only its author may explain."""
-    if evidence.others and max(losses, default=0.0) < 0.0:
-        yield (
-            f"the loss is negative in all {len(losses)} steps, {losses[0]:.3g} at first: neither a cross entropy nor a "
-            f"divergence from another model, here {evidence.others[0]}, is negative; kl_div takes log-probabilities "
-            "first"
-        )
+    return CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor, bound=bound)
 
 
 def _find_unloaded(evidence: Evidence) -> Iterator[str]:
