@@ -26,6 +26,7 @@ LENGTHS = ("max_length", "max_seq_length", "cutoff_len", "sequence_len")
 DTYPES = ("dtype", "torch_dtype", "bf16", "fp16", "precision", "param_dtype")
 EVALUATES = ("eval_strategy", "evaluation_strategy", "eval_on_start", "do_eval", "val_set_size")
 QUANTISED = ("load_in_4bit", "load_in_8bit", "quantization_bit", "quant_bits")
+SHARED_BY = "sequence_parallel_size"  # 360-LLaMA-Factory's
 SHARING = re.compile(r"packing|packed|padding_free|flatten|remove_padding")
 
 
@@ -102,6 +103,8 @@ def _iter_differences(
             yield "quantisation", f"{name} {written}".strip(), "none"
     if job.plan.ring_size > 1 and ranks:
         yield "ranks that share a row", str(job.plan.ring_size), "1" if cut.ring_size == 1 else str(job.plan.ring_size)
+    written = get_setting(job, SHARED_BY) or "1"
+    yield "ranks that share a row", written, cut.sets.get(SHARED_BY, written)
     if isinstance(job.world_size, Known) and job.world_size.value > 1 and ranks:
         yield "ranks", str(job.world_size.value), "1" if ranks == 1 else str(job.world_size.value)
     if job.plan.accumulation > 1 and materials.accumulation == 1:

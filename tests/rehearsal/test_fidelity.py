@@ -60,6 +60,15 @@ def test_how_a_cut_launch_differs(options: str, dimensions: set[str], tmp_path: 
     assert set(compare(read(options), tmp_path)) == dimensions
 
 
+@pytest.mark.parametrize(("size", "dimensions"), [("8", {"ranks that share a row"}), ("2", set()), ("1", set())])
+def test_rows_that_a_fork_splits_across_more_ranks_are_whole(size: str, dimensions: set[str], tmp_path: Path) -> None:
+    """360-LLaMA-Factory refuses fewer ranks than that."""
+    options = "--stage sft --do_train --model_name_or_path m --dataset d --template qwen --output_dir o"
+    text = f"torchrun --nproc_per_node 8 src/train.py {options} --sequence_parallel_size {size}\n"
+    (launch,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
+    assert launch.job.framework == "llamafactory" and set(compare(launch, tmp_path, 2)) - {"ranks"} == dimensions
+
+
 @pytest.mark.parametrize(
     ("trainer", "options", "differs"), [("gold", "--lmbda 1", True), ("gkd", "", True), ("gkd", "--lmbda 0", False)]
 )

@@ -115,6 +115,9 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     }
     if is_on(job, "use_llama_pro"):
         sets["freeze_trainable_layers"] = "2"  # it must divide the number of layers (model/adapter.py:81)
+    shared = get_setting(job, "sequence_parallel_size") or ""
+    if shared.isdecimal() and int(shared) > materials.processes:  # 360-LLaMA-Factory model/model_utils refuses fewer
+        sets["sequence_parallel_size"] = "1"
     if is_text:  # rows are cut from one stream, as is usual
         sets["template"], objective = "default", UNDOCUMENTED
     information = RANKING_INFO if is_ranked else TEXT_INFO if is_text else DATASET_INFO
