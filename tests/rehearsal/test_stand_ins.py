@@ -159,7 +159,8 @@ else:
     raise SystemExit("guarded list")
 if not os.path.isfile("required.jsonl"):
     raise FileNotFoundError("a script's own")
-if os.path.exists("optional.json"):
+assert all(os.path.exists(name) for name in ("gone/a.png", "gone/b.JPG")), "images"
+if os.path.exists("optional.json") or os.path.exists("optional.png"):
     raise SystemExit("optional")
 elif os.path.exists("another.jsonl"):
     own.append(0)

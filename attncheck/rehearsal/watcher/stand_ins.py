@@ -52,6 +52,7 @@ TAKEN_SPLIT = re.compile(r"""\[["']((?:train|test|val|valid|validation|eval|dev)
 LOOPS_OVER_SPLITS = re.compile(r"\bfor \w*split\w*(?:, \w+)? in ")  # of a dictionary of data sets
 UNEXPECTED = re.compile(r"__init__\(\) got an unexpected keyword argument '(\w+)'")
 ROW_FILES = (".jsonl", ".json", ".csv")
+PICTURE_FILES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 # Words in an array's name -> the column of a document's tokens, and its padding.
 ARRAYS = {
     "label": ("labels", -100),
@@ -169,6 +170,13 @@ def take_known_columns(arrow_dataset: Any) -> None:
             options["remove_columns"] = [*named, *(name for name in _list_unread(rows) if name not in named)]
         return apply_or_leave(rows, *arguments, **options)
 
+    def read_rows(path: Any) -> Any:
+        _note_rows(path)
+        return from_json(os.environ["ATTNCHECK_ROWS"])
+
+    from_json = kind.from_json
+    for reader in ("from_json", "from_csv", "from_parquet"):
+        setattr(kind, reader, staticmethod(_answer_missing(getattr(kind, reader), read_rows)))
     apply_or_leave = _leave_failing_reader(apply)
     kind.rename_column, kind.remove_columns, kind.add_column, kind.map = (
         rename_column, remove_columns, add_column, apply_to
@@ -288,7 +296,7 @@ def open_rows() -> None:
 
 
 def find_required_files() -> None:
-    """Let a data file that is replaced by the synthetic rows exist for a script that otherwise ends.
+    """Let a data file that is replaced by the synthetic rows, or an image, exist for a script that otherwise ends.
 
     A tower that an option names exists too: scripts of LLaVA's family choose its class by that.
     """
@@ -341,7 +349,7 @@ def _answer_required(original: Any) -> Any:
         may_be_tower = "transformers" in sys.modules and path in sys.argv and is_script(frame.f_globals)
         if original(path) or (may_be_tower and find_tower(path)):
             return True
-        is_data = os.path.splitext(name)[1] in ROW_FILES and not NO_ROWS.search(name)
+        is_data = os.path.splitext(name)[1].lower() in (*ROW_FILES, *PICTURE_FILES) and not NO_ROWS.search(name)
         lines = list_requirements(frame.f_code.co_filename) if is_data and is_script(frame.f_globals) else []
         return any(first <= frame.f_lineno <= last for first, last in lines)
 
