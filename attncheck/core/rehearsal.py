@@ -240,6 +240,11 @@ class Materials:
         return os.path.join(os.path.dirname(self.model), "array", "train.json")
 
     @property
+    def list_file(self) -> str:
+        """A YAML list of data sets that has these lines alone, as scripts of LLaVA's family read it."""
+        return self.json_file.replace(".json", ".yaml")
+
+    @property
     def table_file(self) -> str:
         """The documents as CSV; what is not a text is JSON in it."""
         return self.json_file.replace(".json", ".csv")

@@ -92,6 +92,7 @@ def test_a_loop_may_read_its_options_from_a_file() -> None:
     [
         ("--data rows.parquet", "--data /stage/data/train.parquet"),
         ("--data rows.jsonl", "--data /stage/data/train.jsonl"),
+        ("--data mixtures/all.yaml", "--data /stage/array/train.yaml"),  # a list of data sets
         ("--data tatsu-lab/alpaca", "--data tatsu-lab/alpaca"),
         ("--train-file=rows.txt", "--train-file=/stage/data/train.jsonl"),
     ],

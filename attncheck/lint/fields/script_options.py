@@ -12,7 +12,7 @@ TOKENIZER_OPTIONS = ("tokenizer_name", "tokenizer_path", "tokenizer_name_or_path
 FILE_OPTIONS = ("data_path", "train_file", "data_file", "train_data", "data_files", "train_path")  # these take a file
 FOLDER_OPTIONS = ("dataset_name", "dataset_path", "dataset", "data", "data_dir")  # these take a load_dataset argument
 LENGTH_OPTIONS = ("max_length", "max_seq_length", "model_max_length", "block_size", "cutoff_len", "max_len", "seq_len")
-HUB_NAME = re.compile(r"(?!(?:data|datasets?|outputs?|\.+)/)[\w-][\w.-]*/[\w.-]+")  # owner/name, no folder
+HUB_NAME = re.compile(r"(?!.*\.ya?ml$)(?!(?:data|datasets?|outputs?|\.+)/)[\w-][\w.-]*/[\w.-]+")  # owner/name
 DATA_FILE = re.compile(r"\.(?:jsonl?|parquet|csv)$")
 # options whose file is no training data
 OTHER_FILE = re.compile(
@@ -75,6 +75,6 @@ def _choose_data(option: str, value: str, materials: Materials) -> str:
     if materials.real_data:
         return materials.name_data(value)
     by_ending = {".parquet": materials.parquet_file, ".json": materials.json_file, ".jsonl": materials.data_file}
-    by_ending[".csv"] = materials.table_file
+    by_ending |= {".csv": materials.table_file, ".yaml": materials.list_file, ".yml": materials.list_file}
     ending = next((ending for ending in by_ending if value.endswith(ending)), "")
     return by_ending.get(ending) or (materials.data_file if option in FILE_OPTIONS else materials.data)

@@ -149,6 +149,8 @@ def save_rows(rows: list[dict[str, Any]], folder: Path, as_parquet: bool = True)
     (folder / "array").mkdir(exist_ok=True)
     for path in (folder / "data" / "train.jsonl", folder / "array" / "train.json"):
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    data = json.dumps({"json_path": str(folder / "data" / "train.jsonl"), "sampling_strategy": "all"})
+    (folder / "array" / "train.yaml").write_text(f"datasets:\n  - {data}\n")
     with (folder / "array" / "train.csv").open("w", newline="") as stream:
         table = csv.DictWriter(stream, list(rows[0]) if rows else [])
         table.writeheader()

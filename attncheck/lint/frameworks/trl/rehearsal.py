@@ -102,6 +102,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     has_room = form == "messages" and materials.max_length >= PICTURE_LENGTH
     takes_pictures = has_room and _takes_pictures(launch, job, is_own_script)
     named = get_setting(job, "dataset_name") or ""
+    is_list = is_own_script and named.endswith((".yaml", ".yml"))
     attention = cut_attention(job, materials)
     sets = {
         **cut_training_arguments(job, materials),
@@ -109,7 +110,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "learning_rate": choose_learning_rate(objective),
         "model_name_or_path": materials.model,
         "model_revision": DROP,
-        "dataset_name": materials.choose_rows(named, materials.data),
+        "dataset_name": materials.choose_rows(named, materials.list_file if is_list else materials.data),
         "dataset_num_proc": DROP,
         "max_length": str(materials.max_length),
     }
