@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from attncheck.rehearsal.columns import list_columns, list_modules
 from attncheck.rehearsal.execution import list_absent, list_replaced
@@ -29,6 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_list_of_data_sets_has_its_rows(folder: Path) -> None:
     """As scripts of LLaVA's family read it: `datasets`, each with a `json_path`."""
+    yaml: Any = pytest.importorskip("yaml")
     listed = yaml.safe_load((folder / "array" / "train.yaml").read_text())["datasets"]
     assert [Path(own["json_path"]).read_text() for own in listed] == [(folder / "data" / "train.jsonl").read_text()]
 
