@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from attncheck.core.rehearsal import ANSWER_COLUMNS, PROMPT_COLUMNS, DataForm, Pictures
+from attncheck.core.rehearsal import DataForm, Pictures
 from attncheck.rehearsal.worker import materials
-from attncheck.rehearsal.worker.turns import FILE, SHAREGPT, THINK, THOUGHT, Conversation, Turn
+from attncheck.rehearsal.worker.turns import FILE, THINK, THOUGHT, Conversation, Turn
 from attncheck.rehearsal.worker.vocabulary import MADE, NOUNS
 
 TURN_WORDS = (6, 10)  # least and most words in a turn
@@ -160,20 +160,7 @@ def make_row(conversation: Conversation, form: DataForm, has_reasoning: bool = F
         else:
             messages.append({"role": role, **thought, "content": thought.get("content", "") + text})
             thought = {}
-    texts = {message["role"]: message["content"] for message in messages}
-    prompt, answer = texts["user"], texts["assistant"]
-    forms: dict[str, dict[str, Any]] = {
-        "messages": {"messages": messages},
-        "text": {"text": f"{prompt} {answer}"},
-        "prompt_completion": {"prompt": f"{prompt} ", "completion": answer},
-        "instruction": {"instruction": prompt, "input": "", "output": answer},
-        "nested_instruction": {"row": {"instruction": prompt, "output": answer}},
-        "conversations": {
-            "conversations": [{"from": SHAREGPT[message["role"]], "value": message["content"]} for message in messages]
-        },
-    }
-    every = dict.fromkeys(PROMPT_COLUMNS, prompt) | dict.fromkeys(ANSWER_COLUMNS, answer)
-    return dict(item for part in (every, *forms.values()) for item in part.items()) if form == "every" else forms[form]
+    return materials.arrange_messages(messages, form)
 
 
 def read_conversations(folder: Path) -> list[Conversation]:

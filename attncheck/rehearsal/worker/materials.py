@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.core.rehearsal import ANSWER_COLUMNS, PAIRED_FORMS, PROMPT_COLUMNS, TEXT_ONLY, DataForm
+from attncheck.rehearsal.worker.turns import SHAREGPT
 from attncheck.rehearsal.worker.vocabulary import FIRST_WORD, MADE, Vocabulary
 
 VOCABULARY_SIZE = 160  # rows of the embedding
@@ -588,25 +589,27 @@ def make_row(document: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary
     A blank separates a prompt from its completion if tokenizers need it. Released tokenizers keep it with the following
     word; the synthetic one drops it, and OpenRLHF strips a leading one.
     """
-    messages = make_messages(document, vocabulary)
-    prompt, answer = messages[0]["content"], messages[-1]["content"]
-    names = {"user": "human", "assistant": "gpt"}
+    return arrange_messages(make_messages(document, vocabulary), form, vocabulary is MADE)
+
+
+def arrange_messages(messages: Sequence[Mapping[str, Any]], form: DataForm, ends_prompt: bool = True) -> dict[str, Any]:
+    """Return messages as a row in a form; with `ends_prompt` the blank before a completion belongs to the prompt."""
+    texts = {message["role"]: message["content"] for message in messages}
+    prompt, answer = texts["user"], texts["assistant"]
     forms: dict[DataForm, dict[str, Any]] = {
         "messages": {"messages": messages},
-        "text": {"text": " ".join(message["content"] for message in messages)},
+        "text": {
+            "text": " ".join(message["content"] for message in messages if message["role"] in ("user", "assistant"))
+        },
         "prompt_completion": {"prompt": f"{prompt} ", "completion": answer}
-        if vocabulary is MADE
+        if ends_prompt
         else {"prompt": prompt, "completion": f" {answer}"},
         "instruction": {"instruction": prompt, "input": "", "output": answer},
-        "nested_instruction": {"row": {"instruction": prompt, "output": answer}},
         "conversations": {
-            "conversations": [
-                {"from": names.get(message["role"], message["role"]), "value": message["content"]}
-                for message in messages
-            ]
+            "conversations": [{"from": SHAREGPT[message["role"]], "value": message["content"]} for message in messages]
         },
     }
     if form != "every":
-        return forms[form]
+        return {"row": forms["instruction"]} if form == "nested_instruction" else forms[form]
     columns = dict.fromkeys(PROMPT_COLUMNS, prompt) | dict.fromkeys(ANSWER_COLUMNS, answer)
     return columns | {name: value for part in forms.values() for name, value in part.items()}
