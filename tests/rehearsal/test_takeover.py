@@ -145,15 +145,15 @@ def test_a_trees_missing_description_of_data_is_the_installed_one(group: str, st
     for folder, names in ((installed, ("data", "actor")), (tree, ("actor" if group == "data" else "data",))):
         for name in names:
             (folder / name).mkdir(parents=True)
-            (folder / name / f"{name}s.yaml").write_text("seed: 7\n")
-    (tree / "ppo_trainer.yaml").write_text("defaults:\n  - data@data: datas\n  - actor@actor: actors\n")
+            (folder / name / f"own_{name}.yaml").write_text("seed: 7\n")
+    (tree / "ppo_trainer.yaml").write_text("defaults:\n  - data@data: own_data\n  - actor@actor: own_actor\n")
     (tmp_path / "watch").mkdir()
     environ = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}/site-packages"}
     environ |= {"ATTNCHECK_WATCH": str(tmp_path / "watch")}
     command = [sys.executable, "-c", COMPOSE, str(tree)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
     assert ended.returncode == status, ended.stderr
-    assert [line.split(" ")[0] for line in list_replaced(str(tmp_path))] == ["data.datas"] * (not status)
+    assert [line.split(" ")[0] for line in list_replaced(str(tmp_path))] == ["data.own_data"] * (not status)
 
 
 def test_a_main_function_that_starts_ray_first_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,8 +64,8 @@ def find_bad_character(word: Word) -> str:
     """
     match = OVERRIDE.fullmatch(word.text) if word.known else None
     rest = TAKEN.sub("", match["value"] or "") if match and not match["key"].isidentifier() else ""
-    found = NOT_IN_VALUES.search(rest) if not {"'", '"'}.intersection(rest) else None
-    return found[0] if found else ""
+    match = NOT_IN_VALUES.search(rest) if not {"'", '"'}.intersection(rest) else None
+    return match[0] if match else ""
 
 
 def has_key(values: dict[str, Any], key: str) -> bool:

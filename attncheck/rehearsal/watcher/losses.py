@@ -25,7 +25,7 @@ class LossWatch:
         self._functional = torch.nn.functional
         self._originals = {name: getattr(self._functional, name) for name in INPUTS}
         for name, original in self._originals.items():
-            setattr(self._functional, name, _look(name, original))
+            setattr(self._functional, name, _watch_calls(name, original))
 
     def stop(self) -> None:
         """Put the losses back."""
@@ -33,7 +33,7 @@ class LossWatch:
             setattr(self._functional, name, original)
 
 
-def _look(name: str, original: Any) -> Any:
+def _watch_calls(name: str, original: Any) -> Any:
     calls: list[None] = []
 
     @functools.wraps(original)

@@ -272,7 +272,7 @@ def _are_changed_on_purpose(evidence: Evidence, definition: Definition, limit: f
 def _reduce_again(ranks: Sequence[RankRecord]) -> list[RankRecord]:
     """Return the ranks with the gradients after the last backward, except that those reduced manually are reduced.
 
-    They are the sum or the mean over ranks, times the factor that is on most gradients of the step.
+    Their sum or mean over the ranks is taken, times the factor that is on most gradients of the step.
     """
     reduced: dict[str, Tensor] = {}
     factors = [compare(record.backward, record.gradients, record.gradients).usual for record in ranks]
