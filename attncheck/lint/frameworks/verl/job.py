@@ -97,7 +97,8 @@ def _find_missing_tables(launch: Launch, inputs: HydraInputs) -> Iterator[Settin
     names = {key.partition(".")[0] for key in (*program.options, *(item.key for item in inputs.overrides))}
     is_whole = not program.groups and set(program.gaps) <= {FOUND_BY_NAME}
     if is_whole and names.isdisjoint(READ_TABLES) and find_own_program(launch) is None:
-        text = f"{program.path} has no defaults list, so it lacks verl's own tables, such as ray_kwargs"
+        places = (option.place.rpartition(":")[0] for option in program.options.values())
+        text = f"{next(places, program.path)} has no defaults list, so it lacks verl's own tables, such as ray_kwargs"
         advice = "add defaults: [ppo_trainer, _self_], and hydra.searchpath: [pkg://verl.trainer.config]"
         yield SettingProblem("refuses", text, (MISSING_TABLES,), name.location, advice=advice, universal=True)
 
