@@ -21,7 +21,7 @@ from attncheck.core.records import replace
 from attncheck.lint.fields.values import NO_VALUE
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
-from attncheck.lint.programs.hydra_overrides import find_bad_character, find_refused_overrides
+from attncheck.lint.programs.hydra_overrides import describe_unparsed, find_refused_overrides
 from attncheck.lint.programs.key_readers import find_readers
 from attncheck.lint.programs.known_classes import ANY_RELEASE
 from attncheck.lint.programs.places import find_own_program, find_program
@@ -264,11 +264,10 @@ def _find_unparsed(launch: Launch) -> Iterator[SettingProblem]:
     """Yield the problem of the first override that Hydra cannot parse; Ray passes a job's words to another shell."""
     words = launch.words[1:] if "ray" not in launch.launchers else ()
     for word in words:
-        character = find_bad_character(word)
-        if character:
-            name = word.text.partition("=")[0]
-            text = f"{name}: Hydra takes no {character!r} outside quotes: OverrideParseException"
-            advice = "write $HOME, since bash does not expand ~ here" if character == "~" else "quote it for Hydra too"
+        part = describe_unparsed(word)
+        if part:
+            text = f"{word.text.partition('=')[0]}: Hydra cannot parse {part}: OverrideParseException"
+            advice = "write $HOME: bash does not expand ~ here" if "~" in part else "quote the value for Hydra too"
             evidence = ("hydra-core 1.3.8 grammar/OverrideLexer.g4, UNQUOTED_CHAR",)
             yield SettingProblem("refuses", text, evidence, word.location, advice=advice, universal=True)
             return

@@ -16,6 +16,7 @@ OVERRIDE = re.compile(r"(?P<prefix>\+\+|\+|~)?(?P<key>[A-Za-z_][\w.@/:-]*)(?:=(?
 NULLS = (None, "null", "???")
 # What Hydra's grammar takes whole: a value in quotes, an escaped character, a reference to another value.
 TAKEN = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|\\.|\$\{[^{}]*\}", re.DOTALL)
+BRACKETS = ("()", "[]", "{}")
 NOT_IN_VALUES = re.compile(
     r"[~<>#!^&;`=]|[^\x00-\x7f]"
 )  # what no other value may contain: hydra-core 1.3.8 OverrideLexer.g4
@@ -57,15 +58,18 @@ def find_refused_overrides(program: Program, words: Sequence[Word]) -> Iterator[
             values[key] = f"${value}" if value.startswith("{") else value  # the keys of a table are not read
 
 
-def find_bad_character(word: Word) -> str:
-    """Return the first character of an override's value that Hydra's grammar refuses; "" if it has none.
+def describe_unparsed(word: Word) -> str:
+    """Return what Hydra's grammar refuses in an override's value: "'~' outside quotes"; "" if nothing is known.
 
-    Quotes that do not close, and a name to which bash assigns (`X=~/data`), leave that open.
+    Quotes that do not close, and a name to which bash assigns (`X=~/data`), leave it open.
     """
     match = OVERRIDE.fullmatch(word.text) if word.known else None
     rest = TAKEN.sub("", match["value"] or "") if match and not match["key"].isidentifier() else ""
-    match = NOT_IN_VALUES.search(rest) if not {"'", '"'}.intersection(rest) else None
-    return match[0] if match else ""
+    if {"'", '"'}.intersection(rest):
+        return ""
+    found = NOT_IN_VALUES.search(rest)
+    unpaired = next((pair for pair in BRACKETS if rest.count(pair[0]) != rest.count(pair[1])), "")
+    return f"{found[0]!r} outside quotes" if found else f"unpaired {unpaired!r}" if unpaired else ""
 
 
 def has_key(values: dict[str, Any], key: str) -> bool:

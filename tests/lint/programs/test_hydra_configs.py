@@ -13,7 +13,7 @@ from attncheck.core.program import Program
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.launches import find_launches
 from attncheck.lint.programs.hydra_configs import read_config_options
-from attncheck.lint.programs.hydra_overrides import find_bad_character, find_refused_overrides
+from attncheck.lint.programs.hydra_overrides import describe_unparsed, find_refused_overrides
 from attncheck.lint.proof import settle_names
 from attncheck.lint.release import ChosenRelease
 from attncheck.lint.sources import read_source
@@ -191,7 +191,18 @@ def test_overrides_are_refused_as_hydra_refuses_them(tmp_path: Path, overrides: 
     assert bool(refused) == isinstance(composed, str), (refused, composed)
 
 
-REFUSED = ["a.b=~/x", "+a.b=[~/x]", "a.b=/lr=1e-6/x", "a.b=<x>", "a.b=a#b", "a.b=x&y", "a.b=路径"]
+REFUSED = [
+    "a.b=~/x",
+    "+a.b=[~/x]",
+    "a.b=/lr=1e-6/x",
+    "a.b=<x>",
+    "a.b=a#b",
+    "a.b=x&y",
+    "a.b=路径",
+    "a.b=8npu}",
+    "a.b=[1,2",
+    "a.b=f(x",
+]
 TAKEN = [
     "a.b='~/x'",
     'a.b="x=1"',
@@ -213,11 +224,11 @@ def test_characters_of_a_value_are_refused_as_hydra_refuses_them() -> None:
         except Exception:  # of Hydra's grammar
             refused.append(text)
     found = [
-        text for text in (*REFUSED, *TAKEN, *refused) if find_bad_character(Word(text, (0, 0), SourceLocation("x")))
+        text for text in (*REFUSED, *TAKEN, *refused) if describe_unparsed(Word(text, (0, 0), SourceLocation("x")))
     ]
     assert set(found) <= set(refused) and {*REFUSED, "a.b=x;y"} <= set(found)
     open_ends = (Word("a=~/x", (0, 0), SourceLocation("x")), Word("a.b=~$X", (0, 0), SourceLocation("x"), known=False))
-    assert not any(map(find_bad_character, open_ends))
+    assert not any(map(describe_unparsed, open_ends))
 
 
 @pytest.mark.parametrize(
