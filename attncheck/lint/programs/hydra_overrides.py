@@ -67,9 +67,9 @@ def describe_unparsed(word: Word) -> str:
     rest = TAKEN.sub("", match["value"] or "") if match and not match["key"].isidentifier() else ""
     if {"'", '"'}.intersection(rest):
         return ""
-    found = NOT_IN_VALUES.search(rest)
+    character = NOT_IN_VALUES.search(rest)
     unpaired = next((pair for pair in BRACKETS if rest.count(pair[0]) != rest.count(pair[1])), "")
-    return f"{found[0]!r} outside quotes" if found else f"unpaired {unpaired!r}" if unpaired else ""
+    return f"{character[0]!r} outside quotes" if character else f"unpaired {unpaired!r}" if unpaired else ""
 
 
 def has_key(values: dict[str, Any], key: str) -> bool:
