@@ -13,6 +13,7 @@ from attncheck.core.rehearsal import Normalisation
 from attncheck.rehearsal.worker.adapters import add_adapter_gradients
 from attncheck.rehearsal.worker.norms import ClippedStep
 from attncheck.rehearsal.worker.records import EpochRecord, RankRecord, RolloutRecord, StepRecord
+from attncheck.rehearsal.worker.segments import SEED_WORDS
 from attncheck.rehearsal.worker.step import FirstStep, Piece, Sliced
 from attncheck.rehearsal.worker.truth import DocumentTruth, TruthModel, token_errors
 
@@ -57,8 +58,15 @@ class Evidence:
 
     @cached_property
     def judged_pieces(self) -> tuple[Piece, ...]:
-        """Return the pieces that belong to a document and have at least two tokens, at the step's first weights."""
-        pieces = (piece for piece in self.step.pieces if not piece.call.description.get("moved"))
+        """Return the pieces that belong to a document and have at least two tokens, at the step's first weights.
+
+        A word or two may be those of a document by chance. If rows have other words too and no longer piece, they are
+        the program's own.
+        """
+        pieces = [piece for piece in self.step.pieces if not piece.call.description.get("moved")]
+        longest = max((piece.segment.words for piece in pieces), default=0)
+        if longest < SEED_WORDS and any(piece.segment.document < 0 for piece in pieces):
+            return ()
         return tuple(piece for piece in pieces if piece.segment.document >= 0 and len(piece.tokens) > 1)
 
     @cached_property
