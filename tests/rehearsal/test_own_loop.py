@@ -455,3 +455,17 @@ def test_a_gate_starts_a_loop_only_where_it_is_asked_to(
 def test_two_ranks_of_a_loop(fault: str, codes: set[str], server: ForkServer, folder: Path, tmp_path: Path) -> None:
     results = rehearse(server, folder, tmp_path / "watch", PACKED, fault, 2, UNDOCUMENTED)
     assert set(list_failures(results)) == codes, {name: result.violations for name, result in results.items()}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", ["", "shift"])
+def test_a_loop_with_everything_in_its_source_is_rehearsed(
+    fault: str, attncheck: Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, marker: str
+) -> None:
+    shutil.copy(SCRIPTS / "plain.py", tmp_path)
+    (tmp_path / "run.sh").write_text("python plain.py\n")
+    environment = make_environment(tmp_path_factory, PLANTED_FAULT=fault)
+    status, report = rehearse_command(attncheck, environment, "--no-fix", "run.sh")
+    launch = report["rehearsal"]["launches"][0]
+    assert (launch["trainer"], launch["model"], status) == ("loop", "qwen2", 1 if fault else 0)
+    assert [finding["code"] for finding in report["findings"]] == (["ATN431"] if fault else [])
