@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from attncheck.rehearsal.execution import list_replaced, list_watched_differences
-from attncheck.rehearsal.watcher import devices
+from attncheck.rehearsal.watcher import deepspeed, devices
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = """
@@ -192,3 +192,23 @@ def test_a_trainer_that_looks_for_unused_parameters_does_not_stop_what_replaces_
     for variable, finds in (("1", False), ("", True)):
         monkeypatch.setenv("ATTNCHECK_WITHOUT_SHARDING", variable)
         assert Wrapper(model, find_unused_parameters=True).finds == finds
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_deepspeed_compiles_nothing_without_a_gpu(has_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own optimisers stay its own by name, because ZeRO takes only those that it knows."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    own = object()
+    module: Any = SimpleNamespace(FusedAdam=own, DeepSpeedCPUAdam=own, build_shm_op=own, other=own)
+    deepspeed.replace_compiled_adam(module)
+    deepspeed.skip_shared_memory(module)
+    if has_gpu:
+        assert {*vars(module).values()} == {own}
+        return
+    weight = torch.nn.Parameter(torch.ones(2))
+    for name in ("FusedAdam", "DeepSpeedCPUAdam"):
+        optimizer = getattr(module, name)(
+            model_params=[weight], lr=0.1, bias_correction=True, fp32_optimizer_states=True
+        )
+        assert type(optimizer).__name__ == name and isinstance(optimizer, torch.optim.AdamW)
+    assert module.build_shm_op() is None and module.other is own

@@ -39,18 +39,25 @@ def read_gradient(parameter: Any) -> Any:
     return safe_get_full_grad(parameter)
 
 
-def replace_fused_adam(module: Any) -> None:
-    """Replace the compiled AdamW by torch's."""
+def replace_compiled_adam(module: Any) -> None:
+    """Replace the AdamW that DeepSpeed compiles, for a GPU or for offloaded states, by torch's if there is no GPU.
+
+    Compilers take minutes of processor time, and may be missing.
+    """
     import torch
 
-    class FusedAdam(torch.optim.AdamW):
-        def __init__(self, params: Any, **options: Any) -> None:
+    class Adam(torch.optim.AdamW):
+        def __init__(self, params: Any = None, model_params: Any = None, **options: Any) -> None:
             known = {name: options[name] for name in ("lr", "betas", "eps", "weight_decay") if name in options}
-            super().__init__(params, **known)
+            super().__init__(model_params if params is None else params, **known)
 
-    module.FusedAdam = FusedAdam
+    for name in set() if torch.cuda.is_available() else {"FusedAdam", "DeepSpeedCPUAdam"} & vars(module).keys():
+        setattr(module, name, type(name, (Adam,), {}))
 
 
 def skip_shared_memory(module: Any) -> None:
-    """Make collectives use gloo instead of shared memory."""
-    module.build_shm_op = lambda: None
+    """Make collectives use gloo instead of shared memory, for which DeepSpeed compiles code if there is no GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        module.build_shm_op = lambda: None

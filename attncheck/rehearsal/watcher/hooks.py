@@ -25,7 +25,7 @@ from typing import Any
 from . import absent, lifeline, outside, remote_code, waiting
 from .batches import watch_epochs
 from .checkpoints import watch_checkpoints
-from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
+from .deepspeed import replace_compiled_adam, skip_shared_memory, watch_engine
 from .describe import describe_prompt
 from .devices import (
     allow_unused_parameters,
@@ -107,6 +107,9 @@ def install(folder: str) -> None:
         "transformers.integrations.hub_kernels": allow_hub_kernels,
         "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
         "torch.distributed.fsdp.fully_sharded_data_parallel": functools.partial(watch_fsdp, recorder.take_gradients),
+        "deepspeed.ops.adam.fused_adam": replace_compiled_adam,
+        "deepspeed.ops.adam.cpu_adam": replace_compiled_adam,
+        "deepspeed.comm.torch": skip_shared_memory,
         "deepspeed.runtime.engine": functools.partial(watch_engine, recorder.take_gradients),
         "torch.nn.parallel.data_parallel": functools.partial(note_data_parallel, folder),
         "swift.template": number_markers,
@@ -128,8 +131,6 @@ def install(folder: str) -> None:
     if not os.environ.get("ATTNCHECK_REMOTE_CODE"):
         callbacks["transformers.dynamic_module_utils"] = remote_code.refuse
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
-        callbacks["deepspeed.ops.adam.fused_adam"] = replace_fused_adam
-        callbacks["deepspeed.comm.torch"] = skip_shared_memory
         callbacks["verl.plugin.platform.platform_cuda"] = register_cpu
         callbacks["verl.utils.device"] = stand_on_cpu
         callbacks["verl.workers.engine.base"] = find_engine
