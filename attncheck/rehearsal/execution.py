@@ -56,6 +56,7 @@ REPLACED: Mapping[str, str] = {
     "cuda": "what the script places on {} stays on the CPU, because this machine has no GPU",
     "rows": "{} was not found: the script reads the rehearsal's rows instead",
     "reader": "{} ends with {} on synthetic rows: the trainer gets the rows without it",
+    "fewer": "{} takes more rows than the rehearsal has: the script gets those that there are",
     "picture": "{} were not found: the script opens small ones instead",
     "data": "{} is not among the files of the launch's verl: the one of the installed release is read",
     "nearby": "{} was not found where the script looks for it: the one in the launch's folder is read",

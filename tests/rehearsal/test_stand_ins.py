@@ -898,6 +898,7 @@ def test_fields_that_the_rows_lack_are_renamed_removed_and_added(
     made_up = "_".join(("made", "of", "others"))  # a name that no script has
     (tmp_path / "rows").write_text(json.dumps({"problem": "p", made_up: "o"}))
     monkeypatch.setenv("ATTNCHECK_ROWS", str(tmp_path / "rows"))
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path))
     arrow = pytest.importorskip("datasets").arrow_dataset
     kind: Any = type("Rows", (arrow.Dataset,), {})
     take_known_columns(SimpleNamespace(Dataset=kind))
@@ -908,6 +909,14 @@ def test_fields_that_the_rows_lack_are_renamed_removed_and_added(
     assert kind.remove_columns(rows, column_names="messages").column_names == ["problem", "solution"]
     assert kind.remove_columns(rows, ["messages", "solution"]).column_names == ["problem"]
     assert kind.add_column(rows, "problem", ["own"])["problem"][0] == "own"
+    assert kind.rename_columns(rows, {"gt": "solution", "problem": "q"}).column_names == ["q", "solution"]
+    assert len(kind.select(rows, range(5000))) == len(kind.select(rows, [0])) == 1
+    two = arrow.Dataset.from_list([{"problem": "p"}, {"problem": "q"}])
+    assert {name: len(own) for name, own in kind.train_test_split(two, test_size=500).items()} == {
+        "train": 1,
+        "test": 1,
+    }
+    assert len([*tmp_path.glob("absent-fewer-*")]) == 2
     made = kind.map(rows, lambda row: {"text": "t"}, remove_columns=["problem", "messages"])
     assert set(made.column_names) == {"solution", "text"}
     rows = kind.add_column(rows, made_up, ["o"])

@@ -138,10 +138,14 @@ def find_rows(load: Any) -> None:
 
 
 def take_known_columns(arrow_dataset: Any) -> None:
-    """Let the script rename, remove and add fields, whether or not the synthetic rows have them."""
+    """Let the script rename, remove and add fields, whether or not the synthetic rows have them.
+
+    It may also take more rows than there are.
+    """
     kind = arrow_dataset.Dataset
     kind.filter = _leave_failing_reader(kind.filter)
     rename, remove, add, apply = kind.rename_column, kind.remove_columns, kind.add_column, kind.map
+    take, split = kind.select, kind.train_test_split
 
     def keep_present(rows: Any, names: Any) -> list[str]:
         return [name for name in ([names] if isinstance(names, str) else names) if name in rows.column_names]
@@ -170,6 +174,26 @@ def take_known_columns(arrow_dataset: Any) -> None:
             options["remove_columns"] = [*named, *(name for name in _list_unread(rows) if name not in named)]
         return apply_or_leave(rows, *arguments, **options)
 
+    @functools.wraps(kind.rename_columns)
+    def rename_columns(rows: Any, column_mapping: dict[str, str], **options: Any) -> Any:
+        return functools.reduce(lambda made, pair: rename_column(made, *pair, **options), column_mapping.items(), rows)
+
+    @functools.wraps(take)
+    def select(rows: Any, indices: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return take(rows, indices, *arguments, **options)
+        except IndexError:
+            note(os.environ["ATTNCHECK_WATCH"], "fewer", "select")
+        return take(rows, [number for number in indices if number < len(rows)], *arguments, **options)
+
+    @functools.wraps(split)
+    def train_test_split(rows: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return split(rows, *arguments, **options)
+        except ValueError:
+            note(os.environ["ATTNCHECK_WATCH"], "fewer", "train_test_split")
+        return split(rows, **{name: value for name, value in options.items() if not name.endswith("_size")})
+
     def read_rows(path: Any) -> Any:
         _note_rows(path)
         return from_json(os.environ["ATTNCHECK_ROWS"])
@@ -178,9 +202,9 @@ def take_known_columns(arrow_dataset: Any) -> None:
     for reader in ("from_json", "from_csv", "from_parquet"):
         setattr(kind, reader, staticmethod(_answer_missing(getattr(kind, reader), read_rows)))
     apply_or_leave = _leave_failing_reader(apply)
-    kind.rename_column, kind.remove_columns, kind.add_column, kind.map = (
-        rename_column, remove_columns, add_column, apply_to
-    )  # fmt: skip
+    for own in (rename_column, rename_columns, remove_columns, add_column, select, train_test_split):
+        setattr(kind, own.__name__, own)
+    kind.map = apply_to
 
 
 def _list_unread(rows: Any) -> list[str]:
