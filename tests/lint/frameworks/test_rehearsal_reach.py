@@ -216,7 +216,7 @@ def test_an_own_script_that_calls_verls_main_ppo_runs_itself(
     monkeypatch.chdir(tmp_path)
     text = f"import hydra\nfrom {imported} import run_ppo\n@hydra.main(config_path='.', config_name='own')\n"
     (tmp_path / "start.py").write_text(f"{text}def main(config):\n    run_ppo(config)\nmain()\n")
-    (tmp_path / "own.yaml").write_text("actor_rollout_ref:\n  actor:\n    loss_agg_mode: token-mean\n")
+    (tmp_path / "own.yaml").write_text("actor_rollout_ref:\n  model:\n    path: a/b\n")
     source = Source("run.sh", "python3 start.py data.train_files=a trainer.total_training_steps=9\n", "shell")
     snapshot = with_package(laptop(), "verl", "0.9.1")
     found = read_launches(snapshot, source, lambda name: Absent("not available here"), lambda path: None)
@@ -227,6 +227,7 @@ def test_an_own_script_that_calls_verls_main_ppo_runs_itself(
         cut = cutting.cut_job(read, materials)
         launch = cutting.cut_launch(read, cut, {}, STAGE, materials)
         assert cut.driver == "verl" and launch.command.startswith("python3 start.py "), launch.command
+        assert cutting.name_model(read) == "a/b"
 
 
 @pytest.mark.parametrize(

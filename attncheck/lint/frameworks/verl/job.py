@@ -28,6 +28,7 @@ from attncheck.lint.frameworks.verl.given import (
     find_trainer,
     parse_hydra_inputs,
     resolve_config,
+    starts_main_ppo,
 )
 from attncheck.lint.frameworks.verl.objections import find_setting_problems
 from attncheck.lint.frameworks.verl.roles import ACTOR, FLASH_IMPLEMENTATIONS, LaunchConfig
@@ -104,9 +105,11 @@ def _find_missing_tables(launch: Launch, inputs: HydraInputs) -> Iterator[Settin
 
 
 def find_model(launch: Launch) -> str:
-    """Return the model as the launch names it; "" if it names none."""
+    """Return the model as the launch names it, or the configuration file of its own script; "" if none does."""
     inputs = parse_hydra_inputs(launch)
-    pairs = [(entry.name, entry.value) for entry in inputs.entries]
+    own = inputs.tree_defaults if starts_main_ppo(launch) else {}
+    pairs = [(name, value) for name, value in own.items() if value is not None]
+    pairs += [(entry.name, entry.value) for entry in inputs.entries]
     pairs += [(override.key, override.value) for override in inputs.overrides]
     model_keys = ("actor_rollout_ref.model.path", "model.path", "model.partial_pretrain")
     models = [value.strip().strip("\"'") for key, value in pairs if key in model_keys]
