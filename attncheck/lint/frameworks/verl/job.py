@@ -105,10 +105,10 @@ def _find_missing_tables(launch: Launch, inputs: HydraInputs) -> Iterator[Settin
 
 
 def find_model(launch: Launch) -> str:
-    """Return the model as the launch names it, or the configuration file of its own script; "" if none does."""
+    """Return the model as the launch names it, or its script's configuration file; "" if none does."""
     inputs = parse_hydra_inputs(launch)
-    own = inputs.tree_defaults if starts_main_ppo(launch) else {}
-    pairs = [(name, value) for name, value in own.items() if value is not None]
+    own = inputs.tree_options if starts_main_ppo(launch) else {}
+    pairs = [(name, option.default) for name, option in own.items() if option.default is not None]
     pairs += [(entry.name, entry.value) for entry in inputs.entries]
     pairs += [(override.key, override.value) for override in inputs.overrides]
     model_keys = ("actor_rollout_ref.model.path", "model.path", "model.partial_pretrain")
