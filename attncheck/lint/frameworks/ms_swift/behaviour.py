@@ -291,7 +291,7 @@ def reference_without_adapter(settings: MsSwiftReading) -> Iterator[SettingProbl
             f"{settings.trainer} of a trained adapter: the reference is the model without it",
             constraints.REFERENCE_WITHOUT_ADAPTER,
             "adapters",
-            advice=f"--ref_adapters {settings.get_text('adapters')} (since 3.8.0)",
+            advice="set ref_adapters (since 3.8.0) to the same checkpoint",
             mild=True,
         )
 
