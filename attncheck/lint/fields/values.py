@@ -19,11 +19,12 @@ from attncheck.lint.fields.written import FALSE_WORDS, NULL_WORDS, TRUE_WORDS
 from attncheck.lint.files.entry import Entry
 
 CLOSE_MATCH = 0.8
-MAX_CHOICES = 20  # shown; a setting with more is the name of a registry, which grows
+MAX_CHOICES = 20  # shown
 # These name the model and the data, so a default does not determine them.
 TRAINED_NAMES = frozenset(
     {"stage", "finetuning_type", "pref_loss", "loss_type", "optim", "lr_scheduler_type", "reward_model_type"}
 )
+REGISTERED_NAMES = frozenset({"template"})  # of registries: a near name is another model's, and releases add names
 ARGUMENT_RENAMES = {"tokenizer": ("processing_class",)}  # transformers 4.46.3 trainer.py
 Renames = Mapping[str, tuple[str, ...]]  # field -> its names in other releases, "name" or "name=value"; (): removed
 
@@ -335,10 +336,11 @@ def _check_value(
     elif choices and setting.value not in choices and value not in NULL_WORDS:
         more = f" and {len(choices) - MAX_CHOICES} more" if len(choices) > MAX_CHOICES else ""
         text = f"{name} is {setting.value!r}; it takes {', '.join(choices[:MAX_CHOICES])}{more}"
-        near = list(filter(None, [find_closest_name(setting.value, choices, CLOSE_MATCH)])) if not more else []
+        is_registered = setting.name in REGISTERED_NAMES
+        near = [] if is_registered else list(filter(None, [find_closest_name(setting.value, choices, CLOSE_MATCH)]))
         refused = "" if near else setting.value  # a misspelling belongs to no other release
         near += [default] if default in choices and setting.name not in TRAINED_NAMES else []
         sets = {setting.name: near[0]} if near else {}
         yield SettingProblem(
-            "refuses", text, (evidence,), location, sets, refused_value=refused, is_registered=bool(more)
+            "refuses", text, (evidence,), location, sets, refused_value=refused, is_registered=is_registered
         )

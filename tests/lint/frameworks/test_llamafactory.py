@@ -359,6 +359,12 @@ def test_values_that_a_release_does_not_have(text: str, version: str, consequenc
     assert all(len(problem.message) < 400 for problem in problems)
 
 
+def test_a_misspelled_optimizer_is_none_of_another_release(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(f"{YAML_HEAD}optim: adamw_tocrh\n")
+    report = lint_text(tmp_path, "", "llamafactory-cli train a.yaml", "h100x8")
+    assert len([finding for finding in report.findings if "adamw_tocrh" in finding.message]) == 1
+
+
 @pytest.mark.parametrize(("target", "count"), [("h100x8,llamafactory=0.9.5", 1), ("h100x8", 0)])
 def test_a_template_that_no_release_has_may_be_a_newer_one_s(tmp_path: Path, target: str, count: int) -> None:
     (tmp_path / "a.yaml").write_text(f"{YAML_HEAD}template: qwen9\nenable_thinking: true\n")  # which dates it
