@@ -61,12 +61,14 @@ def find_refused_overrides(program: Program, words: Sequence[Word]) -> Iterator[
 def describe_unparsed(word: Word) -> str:
     """Return what Hydra's grammar refuses in an override's value: "'~' outside quotes"; "" if nothing is known.
 
-    Quotes that do not close, and a name to which bash assigns (`X=~/data`), leave it open.
+    Quotes that do not close, and a name to which bash assigns (`X=~/data`), leave it open. So does a ~ from a variable,
+    which bash expands where it is assigned (`X=${Y:-~/data}`).
     """
     match = OVERRIDE.fullmatch(word.text) if word.known else None
     rest = TAKEN.sub("", match["value"] or "") if match and not match["key"].isidentifier() else ""
     if {"'", '"'}.intersection(rest):
         return ""
+    rest = rest if word.span[1] - word.span[0] == len(word.text) else rest.replace("~", "")
     character = NOT_IN_VALUES.search(rest)
     unpaired = next((pair for pair in BRACKETS if rest.count(pair[0]) != rest.count(pair[1])), "")
     return f"{character[0]!r} outside quotes" if character else f"unpaired {unpaired!r}" if unpaired else ""

@@ -223,18 +223,20 @@ def test_characters_of_a_value_are_refused_as_hydra_refuses_them() -> None:
             parser.parse_override(text)
         except Exception:  # of Hydra's grammar
             refused.append(text)
-    found = [
-        text for text in (*REFUSED, *TAKEN, *refused) if describe_unparsed(Word(text, (0, 0), SourceLocation("x")))
-    ]
+    texts = (*REFUSED, *TAKEN, *refused)
+    found = [text for text in texts if describe_unparsed(Word(text, (0, len(text)), SourceLocation("x")))]
     assert set(found) <= set(refused) and {*REFUSED, "a.b=x;y"} <= set(found)
-    open_ends = (Word("a=~/x", (0, 0), SourceLocation("x")), Word("a.b=~$X", (0, 0), SourceLocation("x"), known=False))
+    open_ends = (Word("a=~/x", (0, 5), SourceLocation("x")), Word("a.b=~$X", (0, 7), SourceLocation("x"), known=False))
     assert not any(map(describe_unparsed, open_ends))
 
 
 @pytest.mark.parametrize(
     ("path", "launcher", "count"),
-    [("~/d", "", 1), ("'$HOME/d'", "", 0), ("~/d", "ray job submit -- ", 0)],
-)
+    [
+        ("~/d", "", 1), ("$HOME/d", "", 0), ("~/d", "ray job submit -- ", 0), ("$D", "D=~/d\n", 0),
+        ("$D/x", "D=${E:-~/d}\n", 0), ("$D", "D='/<path>'\n", 1),
+    ],
+)  # fmt: skip
 def test_an_override_that_hydra_cannot_parse_is_refused(tmp_path: Path, path: str, launcher: str, count: int) -> None:
     command = f"{launcher}python3 -m verl.trainer.main_ppo data.train_files={path} data.val_files={path}\n"
     [launch] = find_launches(Source(str(tmp_path / "run.sh"), command), make_file_reader(()))
