@@ -55,19 +55,23 @@ class SourceModule:
         return imports
 
     @cached_property
-    def _rebound(self) -> set[str]:
-        """Return the names that functions bind with `global`, and those of augmented assignments."""
-        declared = (node for node in list_statements(self.body) if isinstance(node, ast.Global))
+    def _constants(self) -> set[int]:
+        """Return the identities of the assigned expressions that are the only values of their names.
+
+        A function may bind a name with `global`, and an augmented assignment extends it.
+        """
+        rebound = {name for node in list_statements(self.body) if isinstance(node, ast.Global) for name in node.names}
         extended = (node for node in _iter_module_statements(self.body.body) if isinstance(node, ast.AugAssign))
-        targets = (node.target.id for node in extended if isinstance(node.target, ast.Name))
-        return {name for node in declared for name in node.names}.union(targets)
+        rebound |= {node.target.id for node in extended if isinstance(node.target, ast.Name)}
+        values: dict[bool, set[int]] = {True: set(), False: set()}
+        for name, places in self.bindings.items():
+            is_single = len(places) == 1 and name not in rebound
+            values[is_single] |= {id(vars(place).get("value")) for place in places}
+        return values[True] - values[False]
 
     def is_constant(self, node: ast.AST) -> bool:
-        """Return whether the names of an assigned expression have no other value while the module is in use."""
-        names = [
-            name for name, places in self.bindings.items() if any(vars(item).get("value") is node for item in places)
-        ]
-        return all(len(self.bindings[name]) == 1 and name not in self._rebound for name in names)
+        """Return whether an assigned expression is the only value of its names while the module is in use."""
+        return id(node) in self._constants
 
     def locate(self, node: ast.AST) -> str:
         """Return the location of a node: "src/train.py:12"."""
