@@ -52,7 +52,7 @@ def save_models(folder: str, make_model: Callable[..., Any], make_tokenizer: Cal
 
     for name in ("model", "reference", SCORER):
         torch.manual_seed(len(name))
-        model = make_model(initializer_range=SPREAD, **NO_DROPOUT)
+        model = make_model(initializer_range=SPREAD, tie_word_embeddings=True, **NO_DROPOUT)  # as small models are
         if name != SCORER:
             with torch.no_grad():
                 model.model.layers[0].self_attn.o_proj.weight.zero_()

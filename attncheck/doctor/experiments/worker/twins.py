@@ -16,6 +16,7 @@ import importlib.util
 import inspect
 import pkgutil
 import re
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
@@ -32,7 +33,7 @@ SAME = ((6, 6),) * 6  # the same row six times
 ANSWERED = (1, 1, 2, 4)  # tokens of answers: no two of them have as many as the other two
 MAX_LENGTH = 16
 HALVES, SHORT, PADDED = "two micro-batches", "a short last step", "more padding"
-CUT, EVALUATED, ODD = "max_length", "evaluate new rows", "an odd number of rows"
+CUT, EVALUATED, ODD, SAVED = "max_length", "evaluate new rows", "an odd number of rows", "the first checkpoint"
 PRECOMPUTED = "precompute_ref_log_probs"
 PAD_IS_END = "the EOS token as pad token"
 ON_POLICY = "lmbda"  # the share of steps on answers that a trainer generates
@@ -182,7 +183,7 @@ def pad_batch(batch: Any, token: int) -> dict[str, Any]:
     for name in [name for name in batch if str(name).endswith("ids")]:
         ids, (stem, named) = batch[name], _split_name(name)
         mask = batch.get(f"{stem}{named}")
-        if getattr(mask, "shape", None) == ids.shape and not mask.all():
+        if hasattr(ids, "shape") and getattr(mask, "shape", None) == ids.shape and not mask.all():
             sides = (0, 4) if mask[:, 0].all() else (4, 0)
             is_completion = stem == "completion_"
             for own in [key for key in batch if key.startswith(stem) or (is_completion and "per_token" in key)]:
@@ -248,6 +249,8 @@ def measure_twins(make: Make, whole: SimpleNamespace, config: Any, is_liger: boo
     if isinstance(again, str) or compare(whole, again).get("part"):
         yield {"error": "two equal steps differ: it is random"}
         return
+    if failure := find_save_failure(whole.trainer):
+        yield {"setting": "", "change": SAVED, "part": failure, "place": _locate(type(whole.trainer).save_model)}
     fields = {field.name: field for field in dataclasses.fields(config)}
     changes = {name: value for name, value in CHANGES.items() if name in fields and (is_liger or "liger" not in name)}
     for setting in ({}, *list_settings(type(whole.trainer), config, fields)):
@@ -264,6 +267,16 @@ def measure_twins(make: Make, whole: SimpleNamespace, config: Any, is_liger: boo
             for change, twin in iterate_changes(make, base, setting, changes):
                 place = {"place": find_place(base.trainer, setting, change)} if twin.get("part") else {}
                 yield {**named, "change": change, **twin, **place}
+
+
+def find_save_failure(trainer: Any) -> str:
+    """Return why a trainer cannot save its model, as it does at its first checkpoint; "" if it can."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            trainer.save_model(folder)
+    except Exception as error:
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return ""
 
 
 def iterate_changes(
@@ -299,7 +312,7 @@ def iterate_changes(
                 divided = attempt(make, LENGTHS, **{**plain, **options, **twins[HALVES]})
                 if not isinstance(divided, str):
                     yield f"{change}, {HALVES}", compare(base, divided)
-        elif other and change in changes:
+        elif other and change in (PADDED, *changes):
             yield change, {"error": other}
     if setting:
         return

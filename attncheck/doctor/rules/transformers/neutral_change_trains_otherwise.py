@@ -14,8 +14,9 @@ as `margin`, changes only its own row. With an odd number of rows, no row is its
 that classify give the same gradient for each division of a batch. Rewards times 4 change nothing if the trainer divides
 them by their deviation, and otherwise give 4 times the gradient.
 
-Two more compare tokens. The windows into which the installed tokenizer cuts a long text have all of its tokens. The
-rows of a trainer that packs have the tokens of its padded rows, and there are at most 1.5 times as many as are needed.
+Each trainer must save its model, whose embeddings are tied. Two more relations compare tokens. The windows into which
+the installed tokenizer cuts a long text have all of its tokens. The rows of a trainer that packs have the tokens of its
+padded rows, and there are at most 1.5 times as many as are needed.
 
 `attncheck smoke LAUNCH` asks the launch itself: it runs again for a few steps, with one batch in place of its
 accumulated ones, with liger's loss if that was left out, or without `padding_free`, `precompute_ref_log_probs` or
@@ -42,7 +43,8 @@ of the token before. More padding: LUSPO's loss of a policy (TRL 0.29.1; hugging
 modelscope/ms-swift#10072, #9925, #10084; huggingface/trl#6588, #6443, #7062, #6006. Of the four
 relations: huggingface/transformers#47688 (4.56.1, 5.12.0 and 5.17.0: modeling_layers.py drops num_items_in_batch),
 modelscope/ms-swift#9927 (4.5.0; TRL 0.22.1 reward_trainer.py:262, too), hiyouga/LLaMA-Factory#7509 (0.9.2; 0.9.5 is
-right), huggingface/trl#3991 (0.22.1; 1.16.0 is right). Of tokens: huggingface/tokenizers#2091 (0.23.1: 10 of 50;
+right), huggingface/trl#3991 (0.22.1; 1.16.0 is right). Saving: LLaMA-Factory
+0.9.4's rm (hiyouga/LLaMA-Factory#10137). Of tokens: huggingface/tokenizers#2091 (0.23.1: 10 of 50;
 0.22.2 and 0.23.3 are right), huggingface/trl#3887 (0.19.1: a row for each document unless max_length is a power of two;
 0.18.2 and 0.24.0 are right).
 """
@@ -58,6 +60,7 @@ from attncheck.core.experiments import (
     PAD_IS_END,
     PADDED,
     REWARDS,
+    SAVED,
     SHORT_STEP,
     WINDOWS,
     TwinMeasurement,
@@ -75,12 +78,13 @@ FIXES = {
     EVALUATED: "precompute_ref_log_probs: false",
     ODD: "train on an even number of rows",
     PAD_IS_END: "a pad token that is not the EOS token",
+    SAVED: "use a release of the trainer that was measured to save, or a model whose embeddings are not tied",
     REWARDS: "use a release of the trainer in which the setting has its documented effect",
     COLUMN: "train without this column",
     PACKED: "a max_length that is a power of two (if it was measured right), or packing: false",
     WINDOWS: "tokenizers!=0.23.1,!=0.23.2, or return_overflowing_tokens: false with texts that were cut before",
 }
-OF_SOME = (SHORT_STEP, CUT, ODD, COLUMN, PAD_IS_END)  # changes of some rows, steps and tokenizers only
+OF_SOME = (SHORT_STEP, CUT, ODD, COLUMN, PAD_IS_END, SAVED)  # changes of some rows, steps, tokenizers and models only
 LOSSES = ("loss_type", "pref_loss")
 OF_LOSS = (HALVES, "padding_free", "use_liger_kernel", "use_liger_loss")  # changes that are made with each loss
 TEXTS = {
@@ -88,6 +92,7 @@ TEXTS = {
     SHORT_STEP: "the last step of an epoch, with fewer micro-batches, has {0.ratio:.2g} times the gradient",
     PAD_IS_END: "if the pad token is the EOS token, the {0.part} of a row differs: {0.ratio:.3g} times the gradient",
     ODD: f"with {ODD}, one of them is compared with itself instead of another row",
+    SAVED: f"{SAVED} of a model with tied embeddings fails: {{0.part}}",
     REWARDS: f"{REWARDS} give {{0.ratio:.3g}} times the gradient, which this value of {{1}} excludes",
     COLUMN: "the number of a row changes the loss of the other rows in its micro-batch",
     PACKED: "packing changes the data of an epoch: it has {0.ratio:.3g} times the {0.part} that it needs",
@@ -169,7 +174,7 @@ def is_of_job(item: TwinMeasurement, job: Job) -> bool:
         return False
     if item.change.endswith((HALVES, SHORT_STEP)) and (job.plan.accumulation <= 1 or ", " not in item.change):
         return job.plan.accumulation > 1
-    if item.change in (CUT, ODD):
+    if item.change in (CUT, ODD, SAVED):
         return True
     if item.change == PAD_IS_END:  # a launch's tokenizer is not known: only what would lose tokens
         return item.part == "labels"

@@ -12,6 +12,7 @@ from attncheck.core.experiments import (
     PACKED,
     PAD_IS_END,
     REWARDS,
+    SAVED,
     SHORT_STEP,
     WINDOWS,
     Experiments,
@@ -72,7 +73,9 @@ def with_head(head: str) -> Snapshot:
 
 
 END = with_twins(twin("lmbda=1.0", PAD_IS_END, "gkd", ratio=0.97, part="labels"))
+UNSAVED = with_twins(twin(change=SAVED, variant="rm", part="RuntimeError: Some tensors share memory"))
 FIRES = {
+    "a trainer that cannot save": with_launch(UNSAVED, 1, "rm"),
     "a trainer that masks its own answers' last token": with_launch(END, 1, "gkd", lmbda="1.0"),
     "liger's loss in a launch that accumulates": s.with_job(with_launch(LIGER, 4, "grpo"), {"liger": True}),
     "the launch's loss has the change of the default": with_launch(
@@ -101,6 +104,7 @@ FIRES = {
     "padded rows fail": with_twins(twin("loss_type=ipo", part="RuntimeError: …")),
 }
 SILENT = {
+    "another trainer": with_launch(UNSAVED, 1, "dpo"),
     "another score, if the launch's tokenizer has such a pad token": with_launch(
         with_twins(twin(change=PAD_IS_END, variant="rm")), 1, "rm"
     ),
