@@ -232,7 +232,7 @@ def test_heads_of_transformers(fault: str, ratio: float, folder: Path, monkeypat
     monkeypatch.setattr(transformers.trainer, "Trainer", HeadTrainer)
     monkeypatch.setattr(transformers.trainer, "TrainingArguments", Arguments)
     options = (str(folder), main._training_arguments, main._make_tokenizer, False)
-    found = twin_makers.measure_framework("transformers", *options)
+    found = list(twin_makers.measure_framework("transformers", *options))
     assert not [item for item in found if item.get("error")]
     halves = {item["variant"]: item for item in found if item.get("change") == twins.HALVES}
     assert [*halves] == [*twin_makers.HEADS]

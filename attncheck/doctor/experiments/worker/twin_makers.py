@@ -62,29 +62,27 @@ def save_models(folder: str, make_model: Callable[..., Any], make_tokenizer: Cal
 
 def measure_framework(
     framework: str, folder: str, make_arguments: Callable[..., Any], make_tokenizer: Callable[[], Any], is_liger: bool
-) -> list[dict[str, Any]]:
-    """Return what a neutral change changes, for each trainer, loss and option of a framework."""
-    changes: list[dict[str, Any]] = []
+) -> Iterator[dict[str, Any]]:
+    """Yield what a neutral change changes, for each trainer, loss and option of a framework."""
     if framework == "transformers":
         config = importlib.import_module("transformers.trainer").TrainingArguments
         for head in HEADS:
             make_head = functools.partial(make_head_trainer, folder, head, config, make_arguments, make_tokenizer)
-            changes += measure_trainer(framework, head, [make_head], config, False)
+            yield from measure_trainer(framework, head, [make_head], config, False)
     elif framework == "trl":
         for name, (trainer, config) in list_trainers().items():
             make = functools.partial(make_trl_trainer, folder, trainer, config, make_arguments, make_tokenizer)
             makers: list[Make] = [functools.partial(make, kind) for kind in ROWS]
-            changes += measure_trainer(framework, name, makers, config, is_liger)
+            yield from measure_trainer(framework, name, makers, config, is_liger)
     elif framework == "ms-swift":
         for name, config, makers in list_swift_makers(folder):
-            changes += measure_trainer(framework, name, makers, config, False)
+            yield from measure_trainer(framework, name, makers, config, False)
     else:
         config = importlib.import_module("llamafactory.hparams.finetuning_args").FinetuningArguments
         stages = typing.get_args(typing.get_type_hints(config)["stage"])
         for stage in (stage for stage in stages if stage not in OTHERS):
             makers = [functools.partial(make_llamafactory_twin, folder, stage, kind) for kind in (0, 1)]
-            changes += measure_trainer(framework, stage, makers, config, False)
-    return changes
+            yield from measure_trainer(framework, stage, makers, config, False)
 
 
 def measure_trainer(
