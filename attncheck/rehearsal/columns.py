@@ -210,7 +210,7 @@ def read_turns(read: ReadLaunch, data: str) -> list[list[str]]:
     columns = {*read_columns(read)}
     if not columns & CONVERSATIONS or columns & (TEXT_COLUMNS - CONVERSATIONS):
         return []
-    names = (data, *(text for text in iter_texts(read) if text.endswith(ROW_SUFFIXES)))
+    names = (data, *(word.text for word in read.recognised.launch.words), *iter_texts(read))
     kinds: dict[tuple[str, ...], None] = {}
     paths = (Path(read.recognised.launch.folder, name) for name in dict.fromkeys(names) if name.endswith(ROW_SUFFIXES))
     for path in filter(Path.is_file, paths):

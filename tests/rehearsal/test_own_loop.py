@@ -458,14 +458,23 @@ def test_two_ranks_of_a_loop(fault: str, codes: set[str], server: ForkServer, fo
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("fault", ["", "shift"])
+@pytest.mark.parametrize(
+    ("script", "fault", "codes"),
+    [("plain", "", []), ("plain", "shift", ["ATN431"]), ("turns", "", []), ("turns", "first", ["ATN431"])],
+)
 def test_a_loop_with_everything_in_its_source_is_rehearsed(
-    fault: str, attncheck: Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, marker: str
-) -> None:
-    shutil.copy(SCRIPTS / "plain.py", tmp_path)
-    (tmp_path / "run.sh").write_text("python plain.py\n")
+    script: str, fault: str, codes: list[str], attncheck: Run, tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory, marker: str,
+) -> None:  # fmt: skip
+    """Its rows are replaced, also if they exist; conversations keep their turns."""
+    shutil.copy(SCRIPTS / f"{script}.py", tmp_path)
+    (tmp_path / "run.sh").write_text(f"python {script}.py\n")
+    turns = [{"role": role, "content": "x"} for role in ("user", "assistant", "tool", "assistant", "user", "assistant")]
+    if script == "turns":
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / "rows.jsonl").write_text(json.dumps({"messages": turns}) + "\n")
     environment = make_environment(tmp_path_factory, PLANTED_FAULT=fault)
     status, report = rehearse_command(attncheck, environment, "--no-fix", "run.sh")
     launch = report["rehearsal"]["launches"][0]
     assert (launch["trainer"], launch["model"], status) == ("loop", "qwen2", 1 if fault else 0)
-    assert [finding["code"] for finding in report["findings"]] == (["ATN431"] if fault else [])
+    assert [finding["code"] for finding in report["findings"]] == codes
