@@ -553,8 +553,8 @@ def _find_untrained_tokens(evidence: Evidence) -> Iterator[str]:
     if used and held and not any(key.startswith(places) for key in record.trainable):
         line = "".join(f" in {line}" for line in record.code.get("adds", ()))
         yield (
-            f"the {len(used)} tokens that the launch adds{line} keep their initial rows of {name(held)}, because "
-            "nothing trains these (PEFT does with trainable_token_indices or modules_to_save)"
+            f"nothing trains the rows in {name(held)} of {len(used)} token{'s' * (len(used) > 1)} that the launch "
+            f"adds{line}, so they keep their initial values (PEFT does with trainable_token_indices or modules_to_save)"
         )
 
 
