@@ -30,6 +30,13 @@ DATA_NAME = re.compile(r"\w[\w-]*")  # no path, and no repository of the Hub
 OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w|[\"'](?:labels|completion)[\"']\]?\s*[:=]")
 TARGET_SETTINGS = ("assistant_only_loss", "completion_only_loss")
 MODEL_CLASS = re.compile(r"AutoModelFor(CausalLM|Vision2Seq|ImageTextToText)|\w+For(CausalLM|ConditionalGeneration)")
+# Settings that name a column -> the part of a row that it has.
+COLUMN_SETTING = re.compile(r"(?:^|_)(?:column|field|key)(?:_name)?$")
+PARTS = {
+    "prompt": re.compile(r"prompt|question|query|input|instruction|problem|source"),
+    "answer": re.compile(r"answer|response|output|completion|solution|target"),
+    **{name: re.compile(name) for name in ("chosen", "rejected", "text", "messages")},
+}
 LITERALS = ("true", "false", "none")
 MARKER = re.compile(r"<\|(im_start|im_end|start_header_id|eot_id)\|>")
 CONVERSATIONS = {"messages", "conversations"}
@@ -44,6 +51,13 @@ MAX_FOLDERS = 5000  # that are searched for a launch's script
 def read_columns(read: ReadLaunch) -> list[str]:
     """Return the fields that the script of a launch may read from its rows; none if the script is not found."""
     return list_columns(_read_modules(read))
+
+
+def read_named_columns(read: ReadLaunch) -> dict[str, str]:
+    """Return the columns that settings name, each with the part of a row that it has: {"statement": "prompt"}."""
+    settings = [setting for setting in read.job.settings if COLUMN_SETTING.search(setting.name)]
+    parts = ((own.value, next((part for part in PARTS if PARTS[part].search(own.name)), "")) for own in settings)
+    return {name: part for name, part in parts if part and COLUMN.fullmatch(name)}
 
 
 def reads_pairs(read: ReadLaunch) -> bool:

@@ -55,6 +55,7 @@ from attncheck.rehearsal.columns import (
     read_field_shapes,
     read_model_classes,
     read_turns,
+    read_named_columns,
 )
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import excuse_stand_in, judge_end
@@ -444,6 +445,7 @@ def describe_fields(read: ReadLaunch, cut: JobCut, added: Sequence[str] = ()) ->
     return {
         "columns": [*read_columns(read), *added] if _reads_fields(cut) else [],
         "added": added,
+        "parts": read_named_columns(read) if _reads_fields(cut) else {},
         # trl 0.24.0 data_utils.py (`is_conversational`) takes any of several fields, in the order of a set
         "makes_text": read.job.framework == "trl" and bool(TEXT_COLUMNS.intersection(read_columns(read))),
         "shapes": read_field_shapes(read) if _reads_fields(cut) else {},

@@ -11,9 +11,10 @@ import pytest
 
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal import run as rehearsal
-from attncheck.rehearsal.columns import list_columns, list_modules
+from attncheck.rehearsal.columns import list_columns, list_modules, read_named_columns
 from attncheck.rehearsal.shapes import read_shapes
 from attncheck.rehearsal.worker.materials import add_columns
+from attncheck.rehearsal.worker.materials import fit_rows as fit_materials
 from attncheck.rehearsal.worker.shapes import fit_rows
 
 SCRIPT = '''
@@ -171,3 +172,22 @@ def test_a_field_is_read_from_the_error_of_a_script_that_lacks_it(
     assert rehearsal._find_missing_field(stage, cut, launch) == ""  # it did not help
     launch.steps, stage.added = 1, ()
     assert rehearsal._find_missing_field(stage, cut, launch) == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ("--dataset_prompt_column statement --answer_key gold", {"statement": "prompt", "gold": "answer"}),
+        ("--dataset_text_field content --label_column 3", {"content": "text"}),
+        ("--prompt_template mine --key x", {}),
+    ],
+)
+def test_columns_that_only_settings_name_are_in_the_rows(options: str, parts: dict[str, str]) -> None:
+    """The part that they have follows from the setting's name."""
+    settings = [SimpleNamespace(name=name[2:], value=value) for name, value in zip(*[iter(options.split())] * 2)]
+    launch: Any = SimpleNamespace(job=SimpleNamespace(settings=settings))
+    assert read_named_columns(launch) == parts
+    rows = [{"prompt": "q", "answer": "a", "text": "q a"}]
+    message = {"form": "every", "columns": [], "parts": parts}
+    (row,), _ = fit_materials(rows, message)
+    assert row == rows[0] | {name: rows[0][part] for name, part in parts.items()}

@@ -448,6 +448,8 @@ def fit_rows(rows: list[dict[str, Any]], message: Mapping[str, Any]) -> tuple[li
         rows = [dict.fromkeys(PROMPT_COLUMNS, row["prompt"]) | row for row in rows] if columns else rows
     else:
         rows = add_columns(rows, columns)
+    for name, part in message.get("parts", {}).items():  # whose names only the launch's settings have
+        rows = [{name: row[part], **row} if part in row else row for row in rows]
     needed = message.get("shapes", {})
     for name in filter(PICTURE_NAME.search, message.get("added", ())):  # the watcher opens any image for a script
         is_list = isinstance(needed.get(name), list)
