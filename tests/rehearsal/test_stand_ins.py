@@ -98,6 +98,9 @@ tokens = AutoTokenizer.from_pretrained("another/tokenizer")("w3 w5", add_special
 own = load_dataset("json", data_files="{rows}")
 assert load_dataset("parquet", data_files=r"{folder}", split="train")[1]["data_files"] == {"train": r"{rows}"}
 assert "train" in load_dataset(r"{folder}", data_files=r"{folder}")[1]["data_files"]
+assert load_dataset("json", data_files={"train": r"{folder}/own.json"})[1]["data_files"] == {"train": r"{rows}"}
+files = {"train": r"{folder}/*.jsonl"}
+assert load_dataset("json", data_files=files)[1]["data_files"] == files
 def take(rows):
     return rows["train_sft"], rows["validation_pref"], rows["label"]
 assert "train_sft" in load_dataset(r"{folder}")[1]["data_files"]
@@ -207,7 +210,7 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     kind, tokens, split, whole, own = json.loads(process.stdout.splitlines()[-1])
     assert (kind, tokens) == ("llama", [3, 5])
     assert split == ["json", {"data_files": {"train": str(rows)}, "split": "train"}]
-    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 13  # "a/b" with and without a name, and files
+    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 14  # "a/b" with and without a name, and files
     names = (
         "*.json",
         "*.jsonl",

@@ -112,7 +112,11 @@ def find_rows(load: Any) -> None:
         folder = os.path.dirname(rows)
         split, files = options.get("split"), options.get("data_files")
         is_ours = folder in f"{path} {options.get('data_dir')}" or f"{folder}/" in str(files)
-        takes_file = files in (folder, [folder])  # a script that takes the name of its data for a file's
+        named = list(files.values()) if isinstance(files, dict) else files if isinstance(files, list) else [files]
+        # a script that takes the name of its data for a file's, or adds its own file's name
+        takes_file = any(
+            name == folder or (name.startswith(f"{folder}/") and not glob.glob(name)) for name in map(str, named)
+        )
         if is_ours and not takes_file and (path != folder or split is not None or files is not None):
             return original(path, *arguments, **options)
         _note_data_set(json.dumps([path, arguments, options.get("name"), files], default=str))
