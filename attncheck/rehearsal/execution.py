@@ -63,6 +63,7 @@ REPLACED: Mapping[str, str] = {
     "template": "the installed release has no template {}: its default replaces it",
     "chosen": "the model's folder may name another template than {}, the first that fits the small model",
     "key": "the script requires {}, which is not set: it gets a placeholder",
+    "cache": "{} keeps the rehearsal's value, because the script sets a folder that does not exist",
     "network": "{} is left out, because a rehearsal has no network",
     "tower": "{} is not available locally: using a small {}",
     "sizes": "{} is the script's own class: its sizes are cut: {}",

@@ -146,6 +146,8 @@ else:
     raise SystemExit("guarded")
 import glob
 import os.path
+os.environ["HF_HOME"], os.environ["TORCH_HOME"], os.environ["OWN_HOME"] = "/gone/cache", os.getcwd(), "/gone"
+assert os.environ.get("HF_HOME") is None and os.environ["TORCH_HOME"] + os.environ["OWN_HOME"] == os.getcwd() + "/gone"
 assert os.environ["OWN_TOKEN"] == "attncheck" and os.environ.get("OTHER_TOKEN") is None
 with contextlib.suppress(KeyError):
     raise SystemExit(os.environ["OWN_FOLDER"])
@@ -195,7 +197,7 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "info.json").write_text("near")
     environ = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "HF_HOME"},
         "PYTHONPATH": str(entry),
         "ATTNCHECK_WATCH": str(tmp_path / "watch"),
         "ATTNCHECK_MODEL": str(stage / "model"),
@@ -225,7 +227,8 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     )
     lines = [f"{name} was not found: the script reads the rehearsal's rows instead" for name in names]
     lines.insert(0, "info.json was not found where the script looks for it: the one in the launch's folder is read")
-    lines.insert(0, "the script requires OWN_TOKEN, which is not set: it gets a placeholder")
+    lines.insert(0, "HF_HOME keeps the rehearsal's value, because the script sets a folder that does not exist")
+    lines.insert(1, "the script requires OWN_TOKEN, which is not set: it gets a placeholder")
     assert list_replaced(str(tmp_path)) == lines
     assert [line.split(",")[0] for line in list_absent(str(tmp_path))] == [
         "the script's parser does not take --overrides"

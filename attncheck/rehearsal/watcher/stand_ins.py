@@ -63,6 +63,7 @@ ARRAYS = {
 }
 # Ends of the names of variables that identify a user, which a rehearsal without a network does not need.
 KEYS = re.compile(r"(?:TOKEN|KEY|SECRET|USER|USERNAME|LOGNAME|ENTITY)$")
+CACHES = re.compile(r"^(?:HF|HUGGINGFACE|TRANSFORMERS|TORCH|TRITON|XDG)_\w*(?:HOME|CACHE|DIR)$|^HF_HOME$")
 READER_FRAMES = 3  # of a library's function that opens a file for the script: jsonlines.open, Path.read_text
 FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  # pandas' readers of rows
 
@@ -346,9 +347,12 @@ def find_required_files() -> None:
 
 
 def answer_keys() -> None:
-    """Give a script the user's keys and names that it requires: `os.environ["HF_TOKEN"]`."""
+    """Give a script the user's keys and names that it requires: `os.environ["HF_TOKEN"]`.
+
+    The cache of another machine, which it sets, is not written.
+    """
     kind = type(os.environ)
-    find = kind.__getitem__
+    find, write = kind.__getitem__, kind.__setitem__
 
     def get(self: Any, name: str) -> str:
         try:
@@ -359,7 +363,13 @@ def answer_keys() -> None:
         note(os.environ["ATTNCHECK_WATCH"], "key", name)
         return "attncheck"
 
-    kind.__getitem__ = get  # type: ignore[method-assign]
+    def keep(self: Any, name: str, value: str) -> None:
+        if CACHES.search(name) and not os.path.isdir(value) and is_script(sys._getframe(1).f_globals):
+            note(os.environ["ATTNCHECK_WATCH"], "cache", name)
+        else:
+            write(self, name, value)
+
+    kind.__getitem__, kind.__setitem__ = get, keep  # type: ignore[method-assign]
 
 
 def list_rows() -> None:
