@@ -323,7 +323,7 @@ def cut_launch(
     effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
     rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
     is_file = not launch.words
-    here = _enter_folder(_pass_file_first(rewritten.launch, read.corrections))
+    here = _enter_folder(_pass_file_first(rewritten.launch, read))
     here = _find_files_here(_run_here(here, read.job.location), folder)
     here, cut = _fit_launcher(here, cut, read.read_file)
     if not materials.uses_gpu:
@@ -458,6 +458,7 @@ def describe_corrections(read: ReadLaunch, cut: JobCut) -> str:
     corrections = list_corrections(read, cut)
     names = [f"{name.name} is {name.now[0]}" if name.now else f"without {name.name}" for name in corrections]
     names += [f"{name} is {value}" for name, value in list_refused(read).items() if name not in cut.sets]
+    names += [f"the file of {FILE_OPTION} is the first argument"] * _puts_file_first(read)
     if not names:
         return ""
     refuses = f"{read.job.framework} {read.job.version} refuses the launch as written"
@@ -604,10 +605,10 @@ def _import_project(launch: Launch, cut: JobCut, is_console_script: bool) -> Job
     )
 
 
-def _pass_file_first(launch: Launch, refused: Iterable[UnknownSetting]) -> Launch:
+def _pass_file_first(launch: Launch, read: ReadLaunch) -> Launch:
     """Return a launch with its configuration file as the first argument, which ms-swift requires since 4.1."""
     places = [place for place, word in enumerate(launch.whole) if word.text == FILE_OPTION]
-    if not places or launch.file is None or all(unknown.name != FILE_OPTION for unknown in refused):
+    if not places or not _puts_file_first(read):
         return launch
     place, start = places[-1], len(launch.launcher_words)
     first = next(number for number, word in enumerate(launch.whole) if number >= start and word.text.startswith("-"))
@@ -615,6 +616,14 @@ def _pass_file_first(launch: Launch, refused: Iterable[UnknownSetting]) -> Launc
         launch,
         whole=(*launch.whole[:first], launch.whole[place + 1], *launch.whole[first:place], *launch.whole[place + 2 :]),
     )
+
+
+def _puts_file_first(read: ReadLaunch) -> bool:
+    """Return whether the installed release refuses the option for a launch's configuration file."""
+    refused = {problem.location for problem in read.job.problems if problem.consequence == "refuses"}
+    refused |= {unknown.location for unknown in read.corrections}
+    launch = read.recognised.launch
+    return launch.file is not None and any(w.text == FILE_OPTION and w.location in refused for w in launch.whole)
 
 
 def _run_without_sharding(launch: Launch, cut: JobCut, read: ReadLaunch, processes: int) -> tuple[Launch, JobCut]:

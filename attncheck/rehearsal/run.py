@@ -54,8 +54,8 @@ from attncheck.rehearsal.columns import (
     read_columns,
     read_field_shapes,
     read_model_classes,
-    read_turns,
     read_named_columns,
+    read_turns,
 )
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import excuse_stand_in, judge_end

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -277,3 +278,11 @@ def test_the_reference_has_the_tokens_that_a_launch_adds_or_cuts_off(tmp_path: P
     parts = {name: value.flatten()[:0] for name, value in weights.items()}  # of a rank that holds none
     parts |= {name: value[:0] for name, value in weights.items() if "embed_tokens" in name}
     assert reference.load(parts) == [] and torch.equal(reference.model(tokens).logits, logits[1])
+
+
+@pytest.mark.parametrize(("name", "value", "cut"), [("top_k", 50, 50), ("top_k", 6, 4), ("moe_topk", 8, 4)])
+def test_the_sampling_of_older_configurations_is_no_number_of_experts(name: str, value: int, cut: int) -> None:
+    """Before transformers 5 every configuration has top_k=50, which saving refuses if it is another number."""
+    config = SimpleNamespace(num_experts=128, **{name: value})
+    shrink._cut_experts(config)
+    assert (config.num_experts, getattr(config, name)) == (4, cut)

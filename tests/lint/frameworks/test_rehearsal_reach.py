@@ -208,6 +208,21 @@ def test_another_main_of_verls_shape_stands_for_verls(main: str) -> None:
     assert any(remark.startswith(f"{main} is not run") for remark in cut.remarks)
 
 
+@pytest.mark.parametrize(("version", "is_first"), [("4.6.0", True), ("4.0.0", False)])
+def test_ms_swifts_file_comes_first_if_its_release_has_no_option_for_it(version: str, is_first: bool) -> None:
+    text = "swift rlhf --rlhf_type grpo --config own.yaml\n"
+    own = Source("own.yaml", "model: a/b\ndataset: c.jsonl\nnum_generations: 8\n", "yaml")
+    snapshot = with_package(laptop(), "ms-swift", version)
+    (read,) = read_launches(
+        snapshot, Source("run.sh", text, "shell"), lambda name: Absent("not available here"), {"own.yaml": own}.get
+    )
+    materials = cutting.make_materials(read, STAGE, 30, False, 2)
+    cut = cutting.cut_job(read, materials)
+    command = cutting.cut_launch(read, cut, {}, STAGE, materials).command
+    assert ("--config" not in command and f"rlhf {STAGE}/own.yaml --rlhf_type" in command) == is_first
+    assert ("the first argument" in cutting.describe_corrections(read, cut)) == is_first
+
+
 @pytest.mark.parametrize("imported", ["verl.trainer.main_ppo", "own.main_ppo"])
 def test_an_own_script_that_calls_verls_main_ppo_runs_itself(
     imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

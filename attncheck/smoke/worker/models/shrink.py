@@ -26,6 +26,7 @@ from attncheck.smoke.worker.models.fitting import (
 MAX_HIDDEN_SIZE = 256  # if the heads' size does not follow from it
 MAX_LAYERS = 6
 EXPERT_COUNT_FIELDS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+SAMPLING = ("top_k", 50)  # before transformers 5 a parameter of generation (4.57.3 configuration_utils.py:1127)
 EXPERTS_PER_TOKEN_FIELDS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "top_k")
 KEPT_EXPERTS = 4
 HEAD_FIELDS = ("num_attention_heads", "decoder_attention_heads", "encoder_attention_heads")
@@ -256,8 +257,8 @@ def _cut_experts(config: Any) -> None:
             setattr(config, name, kept)
             set_number(config, IDENTITY_EXPERTS_FIELD, min(getattr(config, IDENTITY_EXPERTS_FIELD, None) or 0, 1))
             for per_token in EXPERTS_PER_TOKEN_FIELDS:
-                # before transformers 5, top_k is also a sampling parameter
-                if (getattr(config, per_token, None) or 0) <= count:
+                own = getattr(config, per_token, None) or 0
+                if own <= count and (per_token, own) != SAMPLING:
                     set_number(config, per_token, kept + (getattr(config, IDENTITY_EXPERTS_FIELD, None) or 0))
             for group in ("n_group", "topk_group"):
                 set_number(config, group, 1)
