@@ -102,7 +102,7 @@ MESSAGES = {
 OTHER_OUTPUTS = "the model does not compute what its class defines"  # for a module that differs
 OTHER_TARGETS = "the loss does not predict the next token"  # for targets that no document explains
 STEPS = 30
-FULL_STEPS = 10  # for the job's own model size, which is slow, and whose learning is not judged
+FULL_STEPS = 10  # for the job's own model size, which is slow, and other launches whose learning is not judged
 MAX_WEIGHTS = 8_000_000  # gradient values of such a model that are kept and compared, smallest parameters first
 REPEATED_STEPS = 3  # in the second run of a launch that requests reproducible training, or has a twin
 FIRST = "watch-first"  # the records of a launch as written, if it runs again
@@ -308,12 +308,18 @@ def _make_refused(read: ReadLaunch, reason: str) -> RehearsalSection:
     return RehearsalSection(verdicts=(_make_verdict(launch, result),), launches=(launch,))
 
 
+def choose_steps(request: Request) -> int:
+    """Return the number of steps to take, which are fewer if the learning is not judged."""
+    is_short = request.full_model or (request.only and "learning" not in request.only)
+    return request.steps or (FULL_STEPS if is_short else STEPS)
+
+
 def _rehearse(
     read: ReadLaunch, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> tuple[RehearsalSection, list[Finding]]:
     with scratch_folder() as folder:
         processes = max(1, len(read.snapshot.visible_devices())) if target.uses_gpu else CPU_PROCESSES
-        steps = request.steps or (FULL_STEPS if request.full_model else STEPS)
+        steps = choose_steps(request)
         materials = cutting.make_materials(
             read,
             folder,

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from attncheck.core.facts import Absent
+from attncheck.rehearsal import run as rehearsal
 from attncheck.rehearsal.execution import keep_watcher
 from tests.conftest import Run, all_processes_gone, without_progress
 from tests.rehearsal.staging import SCRIPT
@@ -189,3 +191,17 @@ def test_ctrl_c_leaves_nothing_behind(project: Path, tmp_path_factory: pytest.Te
 def test_the_watcher_stands_before_the_folders_that_a_launch_sets() -> None:
     assert keep_watcher("A=1 PYTHONPATH=$PWD:lib python x.py", "/e") == "A=1 PYTHONPATH=/e:$PWD:lib python x.py"
     assert keep_watcher("python x.py --note NO_PYTHONPATH=1", "/e") == "python x.py --note NO_PYTHONPATH=1"
+
+
+@pytest.mark.parametrize(
+    ("only", "steps", "taken"),
+    [
+        ((), 0, rehearsal.STEPS),
+        (("loss",), 0, rehearsal.FULL_STEPS),
+        (("loss", "learning"), 0, rehearsal.STEPS),
+        (("loss",), 7, 7),
+    ],
+)
+def test_a_launch_whose_learning_is_not_asked_takes_fewer_steps(only: tuple[str, ...], steps: int, taken: int) -> None:
+    request = rehearsal.Request((), lambda name: Absent("no"), lambda source: lambda path: None, only=only, steps=steps)
+    assert rehearsal.choose_steps(request) == taken
