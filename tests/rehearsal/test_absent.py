@@ -125,6 +125,32 @@ def test_a_script_imports_what_is_not_installed(folder: Path, tmp_path: Path, us
 
 
 @pytest.mark.parametrize(
+    ("use", "moved"),
+    [
+        ("packed.Moved()", True),
+        ("packed.Moved() if packed.VERSION < (2,) else None", False),
+        ("import user; user.read()", False),
+    ],
+)
+def test_only_a_name_that_a_script_takes_is_moved(use: str, moved: bool, tmp_path: Path) -> None:
+    """A script may choose by version; a package in the folder of `pip install --target` is none."""
+    installed, watch = tmp_path / "packages", tmp_path / "watch"
+    for path in (watch, installed / "packed", installed / "packed-2.0.dist-info"):
+        path.mkdir(parents=True)
+    (installed / "packed" / "__init__.py").write_text("VERSION = (2, 0)\n")
+    (installed / "packed" / "elsewhere.py").write_text("class Moved:\n    pass\n")
+    expects = "try:\n        packed.Moved\n    except AttributeError:\n        return\n    raise SystemExit(2)\n"
+    expects = f"import packed\ndef read():\n    {expects}"
+    (installed / "user.py").write_text(expects)
+    (tmp_path / "train.py").write_text(f"{INSTALL}import packed\n{use}\n")
+    command = [sys.executable, str(tmp_path / "train.py"), str(watch)]
+    environ = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{installed}"}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
+    assert ended.returncode == 0, ended.stderr
+    assert [line.split(" ")[0] for line in list_absent(str(tmp_path))] == ["packed.Moved"] * moved
+
+
+@pytest.mark.parametrize(
     ("end", "status"), [("if __name__ == '__main__':\n    print('ok')\n", 0), ("print('ok')\n", 1)]
 )
 def test_the_body_of_a_script_with_a_main_only_defines_names(tmp_path: Path, end: str, status: int) -> None:

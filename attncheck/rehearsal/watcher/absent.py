@@ -21,12 +21,12 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any, NoReturn
 
 from . import former
-from .modules import INSTALLED
+from .modules import is_installed
 
 IDLE = (
     *(
@@ -120,7 +120,7 @@ def _make_absent(folder: str, name: str, names: Any, error: ModuleNotFoundError)
 def _list_missing(module: Any, names: Any) -> list[str]:
     """Return the names that an installed package does not have."""
     path = getattr(module, "__file__", None) or ""
-    if not isinstance(module, ModuleType) or not any(f"{os.sep}{home}{os.sep}" in path for home in INSTALLED):
+    if not isinstance(module, ModuleType) or not is_installed(path):
         return []
     known = {"*", *dir(module)}  # lazy modules import what `hasattr` looks up
     return [name for name in names if name not in known and not hasattr(module, name)]
@@ -151,26 +151,25 @@ def _list_attributes(path: str) -> dict[str, list[str]]:
 
 def _complete(folder: str, module: ModuleType, missing: list[str]) -> Any:
     """Return an object with a module's names and its missing ones, from which IMPORT_FROM reads."""
-    values: dict[str, Any] = {}
-    if not missing:
-        return module
-    for name in missing:
-        package = module.__name__.partition(".")[0]
-        elsewhere = _find_elsewhere(package, name)
-        available = AVAILABLE.fullmatch(name)
-        if available is not None:
-            values[name] = functools.partial(_is_installed, available[1])
-        elif elsewhere is not None:
-            values[name] = getattr(elsewhere, RENAMED.get(name, name))
-            note(folder, "moved", f"{module.__name__}.{name} {elsewhere.__name__}")
-        elif former.has(package, name):
-            values[name] = former.make(package, name)
-            note(folder, "former", f"{module.__name__}.{name}")
-        else:
-            text = f"cannot import name {name!r} from {module.__name__!r} ({module.__file__})"
-            values[name] = "" if name.endswith("_DOCSTRING") else _Unused(ImportError(text, name=module.__name__))
-            note(folder, "removed", f"{module.__name__}.{name}")
-    return _Completed(module, values)
+    return _Completed(module, {}, functools.partial(_make_missing, folder, module), missing) if missing else module
+
+
+def _make_missing(folder: str, module: ModuleType, name: str) -> Any:
+    """Return the replacement of a name that a script takes from a module, and note it."""
+    package = module.__name__.partition(".")[0]
+    elsewhere = _find_elsewhere(package, name)
+    available = AVAILABLE.fullmatch(name)
+    if available is not None:
+        return functools.partial(_is_installed, available[1])
+    if elsewhere is not None:
+        note(folder, "moved", f"{module.__name__}.{name} {elsewhere.__name__}")
+        return getattr(elsewhere, RENAMED.get(name, name))
+    if former.has(package, name):
+        note(folder, "former", f"{module.__name__}.{name}")
+        return former.make(package, name)
+    note(folder, "removed", f"{module.__name__}.{name}")
+    text = f"cannot import name {name!r} from {module.__name__!r} ({module.__file__})"
+    return "" if name.endswith("_DOCSTRING") else _Unused(ImportError(text, name=module.__name__))
 
 
 def _is_installed(package: str, *arguments: Any, **options: Any) -> bool:
@@ -180,8 +179,9 @@ def _is_installed(package: str, *arguments: Any, **options: Any) -> bool:
 def _find_elsewhere(package: str, name: str) -> Any:
     """Return the only module of an installed package that defines a name or its new name, None if there is none."""
     name = RENAMED.get(name, name)
-    root = os.path.dirname(getattr(sys.modules[package], "__file__", None) or "")
-    if os.path.basename(os.path.dirname(root)) not in INSTALLED:
+    path = getattr(sys.modules[package], "__file__", None) or ""
+    root = os.path.dirname(path)
+    if os.path.basename(root) != package or not is_installed(path):
         return None
     defines = re.compile(rf"^(?:(?:class|def) {re.escape(name)}\b|{re.escape(name)} ?=)".encode(), re.MULTILINE)
     paths = [path for path in _list_files(root) if _contains(path, defines)]
@@ -215,13 +215,17 @@ def note(folder: str, kind: str, name: str) -> None:
 
 
 class _Completed:
-    """A module, and the names that it does not have."""
+    """A module, and the names that it does not have: each is made when it is taken, unless the script expects that."""
 
-    def __init__(self, module: Any, names: dict[str, Any]) -> None:
-        self.__dict__.update(names, __wrapped__=module)
+    def __init__(self, module: Any, names: dict[str, Any], make: Any = None, missing: Iterable[str] = ()) -> None:
+        self.__dict__.update(names, __wrapped__=module, __make__=make, __missing__=frozenset(missing))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["__wrapped__"], name)
+        own = self.__dict__
+        if name in own["__missing__"] and not is_guarded(("AttributeError",)):
+            own[name] = own["__make__"](name)
+            return own[name]
+        return getattr(own["__wrapped__"], name)
 
 
 class _Idle:
@@ -324,7 +328,7 @@ def _is_script_file(name: str) -> bool:
     """Return whether a file belongs to no package, nor to Python's library or the watcher."""
     path = os.path.realpath(name)
     homes = (os.path.dirname(os.path.realpath(os.__file__)), os.path.dirname(os.path.realpath(__file__)))
-    return not path.startswith(homes) and not any(f"{os.sep}{folder}{os.sep}" in path for folder in INSTALLED)
+    return not path.startswith(homes) and not is_installed(path)
 
 
 def is_script(scope: Any) -> bool:

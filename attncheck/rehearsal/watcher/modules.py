@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Iterator
@@ -102,9 +103,21 @@ def is_foreign(function: Any, holder: str = "") -> bool:
     path = os.path.realpath(code.co_filename)
     homes = [OURS, os.path.dirname(os.path.realpath(os.__file__))]
     homes += [os.path.dirname(os.path.realpath(package))] if package and package.endswith("__init__.py") else []
-    return not path.startswith(tuple(f"{home}{os.sep}" for home in homes)) and not any(
-        f"{os.sep}{name}{os.sep}" in path for name in INSTALLED
+    return not path.startswith(tuple(f"{home}{os.sep}" for home in homes)) and not is_installed(path)
+
+
+@functools.cache
+def is_installed(path: str) -> bool:
+    """Return whether a file belongs to an installed package, also below the folder of `pip install --target`."""
+    homes = {os.path.realpath(home) for home in sys.path[1:]} - {os.path.realpath(sys.path[0])}  # the script's own
+    return any(f"{os.sep}{name}{os.sep}" in path for name in INSTALLED) or any(
+        path.startswith(f"{home}{os.sep}") and _has_distributions(home) for home in homes
     )
+
+
+@functools.cache
+def _has_distributions(folder: str) -> bool:
+    return os.path.isdir(folder) and any(name.endswith(".dist-info") for name in os.listdir(folder))
 
 
 def describe_code(function: Any) -> str:
