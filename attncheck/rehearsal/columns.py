@@ -16,6 +16,7 @@ from attncheck.core.rehearsal import TEXT_COLUMNS
 from attncheck.lint.fields.rehearsing import get_setting
 from attncheck.lint.programs.modules import SourceModule, SourceTree
 from attncheck.lint.programs.program import Entry, find_entry
+from attncheck.lint.programs.reached import HELPERS
 from attncheck.lint.programs.syntax import list_kind, list_nodes
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal.shapes import read_shapes
@@ -253,10 +254,12 @@ def _read_modules(read: ReadLaunch) -> tuple[SourceModule, ...]:
 
 
 def list_modules(program: Path, places: Sequence[Path]) -> tuple[SourceModule, ...]:
-    """Return a script and the modules that it imports from these folders."""
+    """Return a script and the modules that it imports from these folders, without libraries whose source is there."""
     tree = SourceTree((program.parent, *places), program.parent)
     main = find_entry(Entry(str(program)), tree)
-    return (main, *tree.list_imported(main, MAX_MODULES)) if main is not None else ()
+    imported = tree.list_imported(main, MAX_MODULES) if main is not None else []
+    own = (module for module in imported if module.name.partition(".")[0] not in HELPERS)
+    return (main, *own) if main is not None else ()
 
 
 def _read_column(node: ast.AST) -> str:

@@ -591,7 +591,10 @@ def test_an_answer_is_found_under_any_of_its_names() -> None:
 
 def test_fields_are_read_from_the_modules_that_a_script_imports(tmp_path: Path) -> None:
     texts = {
-        "scripts/train.py": "from own.data import Rows\nimport torch\nrow['z'] = row['a'], os.environ['B'], {}['c d']",
+        "scripts/train.py": (
+            "from own.data import Rows\nimport peft, torch\nrow['z'] = row['a'], os.environ['B'], {}['c d']"
+        ),
+        "peft/__init__.py": "model_kwargs['cache_position']",  # a library's source, as in a checkout of it
         "own/data.py": 'from .rows import *\nfrom . import other\ndef f(item): return item["b"]',
         "own/rows.py": "from own.data import Rows\nx['c_1']",
         "scripts/unused.py": "x['d']",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from transformers import AutoTokenizer
 
 from attncheck.rehearsal.worker.materials import (
     HEADERS,
@@ -40,6 +43,12 @@ def test_tokens_that_scripts_write_by_number_are_no_words() -> None:
     row = [token for own in words[:6] for token in (1, *own, 2)] + [0] * 5
     segments = DocumentIndex(documents).find_segments(row, (), None)
     assert [(own.document, own.offset, own.words) for own in segments] == [(n, 0, len(words[n])) for n in range(6)]
+
+
+def test_a_text_models_tokenizer_returns_no_token_types(tmp_path: Path) -> None:
+    """gpt2 adds an embedding for each token type (transformers 4.57.3, 5.17.0 models/gpt2/modeling_gpt2.py)."""
+    make_tokenizer(True).save_pretrained(tmp_path)
+    assert set(AutoTokenizer.from_pretrained(tmp_path)("w3 w4")) == {"input_ids", "attention_mask"}
 
 
 @pytest.mark.parametrize("marker", HEADERS)

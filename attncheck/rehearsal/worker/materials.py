@@ -304,15 +304,20 @@ def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vo
 
 
 def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int]] | None = None) -> Any:
-    """Return a tokenizer of words, of transformers' fast class."""
+    """Return a tokenizer of words, of transformers' fast class.
+
+    For a model of text it returns no token types, as decoders' tokenizers do: gpt2 adds an embedding for each of them.
+    """
     from transformers import PreTrainedTokenizerFast
 
+    inputs = {} if markers else {"model_input_names": ["input_ids", "attention_mask"]}
     padding = {"pad_token": PAD} if has_padding_token else {}
     fast = PreTrainedTokenizerFast(
         tokenizer_object=make_word_tokenizer(markers),
         unk_token=UNKNOWN,
         eos_token=END,
         bos_token=BEGIN,
+        **inputs,
         **padding,
         **({"extra_special_tokens": {name: text for name, (text, _) in markers.items()}} if markers else {}),
     )
