@@ -25,6 +25,7 @@ MODULES = (
 )  # fmt: skip
 PROMPT = "w1 w2"
 # of pipelines, in ms-swift 4 and 3
+DATA: dict[Any, Any] = {}  # of ms-swift, which reads the same rows for each trainer
 SWIFT_MODULES = ("swift.pipelines", "swift.pipelines.train.rlhf", "swift.llm", "swift.llm.train.rlhf")
 
 
@@ -118,6 +119,12 @@ def start_swift(name: str, folder: str, rows: list[dict[str, Any]], attention: s
             self.args.attn_impl = "sdpa"
             super()._prepare_model_tokenizer(**options)
             self.args.attn_impl = self.model.config._attn_implementation = attention
+
+        def _get_dataset(self, *arguments: Any, **options: Any) -> Any:
+            key = (name, settings.get("rlhf_type"), settings.get("task_type"), json.dumps(rows))
+            if key not in DATA:
+                DATA[key] = super()._get_dataset(*arguments, **options)
+            return DATA[key]
 
         def train(self, trainer: Any) -> None:
             made.append(trainer)
