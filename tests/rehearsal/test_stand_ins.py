@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import importlib
 import json
 import os
@@ -54,6 +55,7 @@ from attncheck.rehearsal.watcher.stand_ins import (
     load_with_known,
     name_layers,
     number_markers,
+    seed_with_defaults,
     take_known,
     take_known_columns,
     take_known_template,
@@ -971,6 +973,21 @@ def test_a_reader_that_fails_on_synthetic_rows_is_noted_and_left_out_the_second_
 def test_a_data_set_without_files_has_the_usual_splits(files: Any) -> None:
     """As of a script that lists the files of a folder that is not there."""
     assert _list_splits(files)[:3] == ("train", "validation", "test")
+
+
+def test_a_copied_data_loader_seeds_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its copy passes a worker's number alone; the installed release passes all."""
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    (tmp_path / "watch").mkdir()
+
+    def seed_worker(worker_id: int, num_workers: int, rank: int) -> tuple[int, int, int]:
+        return worker_id, num_workers, rank
+
+    module = SimpleNamespace(seed_worker=seed_worker)
+    seed_with_defaults(module)
+    assert functools.partial(module.seed_worker, num_workers=2, rank=3)(4) == (4, 2, 3) == module.seed_worker(4, 2, 3)
+    assert not list_absent(str(tmp_path))
+    assert module.seed_worker(4) == (4, 1, 1) and "seed_worker" in list_absent(str(tmp_path))[0]
 
 
 def test_checkpointing_of_a_fork_finds_the_layer() -> None:

@@ -65,6 +65,7 @@ from .stand_ins import (
     number_markers,
     open_rows,
     read_lines_as_array,
+    seed_with_defaults,
     take_known,
     take_known_columns,
     take_known_template,
@@ -147,6 +148,7 @@ def install(folder: str) -> None:
         callbacks["PIL.Image"] = find_pictures
         callbacks["numpy"] = find_tokens
         callbacks["huggingface_hub._login"] = leave_login
+        callbacks["transformers.trainer_utils"] = seed_with_defaults
         callbacks["trl.trainer.model_config"] = lambda module: answer_removed(module.ModelConfig)
         callbacks["trl.scripts.utils"] = _patch_trl_scripts
         callbacks["transformers.hf_argparser"] = callbacks["trl.scripts._hf_argparser"] = leave_unknown

@@ -606,6 +606,21 @@ def leave_early_stopping(trainer_callback: Any) -> None:
     kind.on_train_begin = kind.on_evaluate = lambda *arguments, **options: None
 
 
+def seed_with_defaults(trainer_utils: Any) -> None:
+    """Let a script's copy of a data loader seed its workers by their number alone, as in transformers 4.52.3 (not 4.57.3)."""
+    original = trainer_utils.seed_worker
+
+    @functools.wraps(original)
+    def seed_worker(worker_id: int, *arguments: Any, **options: Any) -> Any:
+        missing = inspect.signature(original).parameters.keys() - {"worker_id", *options}
+        if missing and not arguments:
+            note(os.environ["ATTNCHECK_WATCH"], "lacking", f"seed_worker {','.join(sorted(missing))}")
+            options |= dict.fromkeys(missing, 1)
+        return original(worker_id, *arguments, **options)
+
+    trainer_utils.seed_worker = seed_worker
+
+
 def leave_login(module: Any) -> None:
     """Do nothing if the script logs in to the hub, because a rehearsal has no network."""
     module.login = lambda *arguments, **options: note(os.environ["ATTNCHECK_WATCH"], "network", "login")
