@@ -607,7 +607,7 @@ def leave_early_stopping(trainer_callback: Any) -> None:
 
 
 def seed_with_defaults(trainer_utils: Any) -> None:
-    """Let a script's copy of a data loader seed its workers by their number alone, as in transformers 4.52.3 (not 4.57.3)."""
+    """Let a script copy a data loader that seeds a worker by its number alone: transformers 4.49.0, but not 4.52.3."""
     original = trainer_utils.seed_worker
 
     @functools.wraps(original)
