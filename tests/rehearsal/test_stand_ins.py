@@ -422,6 +422,12 @@ def test_a_script_opens_an_image_that_is_not_there(tmp_path: Path, monkeypatch: 
     exec(compile(script.read_text(), str(script), "exec"), scope)
     first, second = scope["images"]
     assert first.size == second.size and first.tobytes() != second.tobytes()
+    folder = tmp_path / "folder.py"  # in place of an image whose name is empty
+    guarded = "try:\n    image = open('.')\nexcept FileNotFoundError:\n    image = None\n"
+    folder.write_text(guarded)
+    own: dict[str, Any] = {"__file__": str(folder), "open": module.open}
+    exec(compile(guarded, str(folder), "exec"), own)
+    assert own["image"] is not None
     assert len(list_replaced(str(tmp_path))) == 1
     (difference,) = list_watched_differences(str(tmp_path))
     failed = leave_unasked([CheckResult("documents", violations=("x",)), CheckResult("update")], [difference])

@@ -46,7 +46,8 @@ SETTINGS: dict[str, str | None] = {}  # of TrainingArguments in this process
 GPU_SETTINGS = ("fp16", "tf32", "deepspeed", "fsdp", "torch_compile", "use_liger_kernel")
 SHARDING = ("deepspeed", "fsdp")
 GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb")
-MISSING = ("FileNotFoundError", "OSError", "IOError", "EnvironmentError")
+ALIASES = ("OSError", "IOError", "EnvironmentError")
+MISSING = ("FileNotFoundError", *ALIASES)
 SPLITS = ("train", "validation", "test")
 TAKEN_SPLIT = re.compile(r"""\[["']((?:train|test|val|valid|validation|eval|dev)(?:_\w+)?)["']\]""")
 LOOPS_OVER_SPLITS = re.compile(r"\bfor \w*split\w*(?:, \w+)? in ")  # of a dictionary of data sets
@@ -857,8 +858,9 @@ def _answer_missing(original: Any, answer: Any, is_ours: Any = lambda path: Fals
         try:
             if not is_ours(path):
                 return original(*arguments, **options)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            if not is_script(sys._getframe(1).f_globals) or is_guarded(MISSING):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            caught = (*ALIASES, type(error).__name__)  # a folder in place of a file may not be expected
+            if not is_script(sys._getframe(1).f_globals) or is_guarded(caught):
                 raise
         return answer(path)
 
