@@ -429,7 +429,8 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         stage.model, stage.is_guessed = event.answer["model"], True
         # a script may build the model that its launch does not name; a driver only loads one
         stage.unknown = missing_model * (
-            not event.answer["is_known"] and (missing_model != NO_NAME or bool(cut.driver))
+            not event.answer["is_known"]
+            and (missing_model != NO_NAME or bool(cut.driver) or get_setting(stage.read.job, "model_type") is not None)
         )
         because = f", because {event.answer['reason']}" * bool(event.answer["reason"])
         remarks.insert(0, f"{missing_model} is not available locally: using a small {stage.model} instead{because}")
