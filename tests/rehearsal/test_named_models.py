@@ -18,6 +18,7 @@ from attncheck.rehearsal.named_models import list_named_models
 from attncheck.rehearsal.worker.materials import find_kind
 from tests.snapshots import laptop
 
+TRL = "trl sft --model_name_or_path m --dataset_name d --output_dir o\n"
 LAUNCH = "MODEL_PATH={}\ntrl sft --model_name_or_path $MODEL_PATH --dataset_name d --output_dir o\n"
 # The value in the launch, other files, and the class that they decide.
 TREES: dict[str, tuple[str, dict[str, str], str]] = {
@@ -107,13 +108,21 @@ def test_the_programs_default_names_the_model(
 
 
 @pytest.mark.parametrize(
-    ("driver", "is_known", "unknown"), [("verl", False, True), ("", False, False), ("verl", True, False)]
+    ("driver", "is_known", "unknown", "text"),
+    [
+        ("verl", False, True, TRL),
+        ("", False, False, TRL),
+        ("verl", True, False, TRL),
+        ("", False, True, "swift sft --model_type my_own --dataset d --output_dir o\n"),
+    ],
 )
 def test_a_driver_loads_a_model_of_an_unknown_class(
-    driver: str, is_known: bool, unknown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    driver: str, is_known: bool, unknown: bool, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launch may name no model: its own script may build one, but a driver of verl's actor trains the stand-in."""
-    text = "trl sft --model_name_or_path m --dataset_name d --output_dir o\n"
+    """A launch may name no model: its own script may build one, but a driver of verl's actor trains the stand-in.
+
+    A launch that names only a type, which is not known, does too.
+    """
     (launch,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
     materials = cutting.make_materials(launch, str(tmp_path), 30, False, 2)
     cut = replace(cutting.cut_job(launch, materials), driver=driver)
