@@ -10,7 +10,7 @@ from attncheck.core.rehearsal import JobCut, Materials
 from attncheck.lint.rewriting import ReadLaunch, rewrite
 from attncheck.rehearsal import cutting, execution
 from attncheck.rehearsal.cutting import NothingToRehearse
-from attncheck.rehearsal.run import run_cut
+from attncheck.rehearsal.staging import run_cut
 from attncheck.workers.execution import ExecutionTarget
 
 ROWS = {"trl": 8}  # rows of a batch on a device: prompts and responses of many lengths

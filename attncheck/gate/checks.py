@@ -24,6 +24,7 @@ from attncheck.gate.levels import get_level
 from attncheck.gate.policy import Policy
 from attncheck.gate.trust import find_doubt
 from attncheck.measure import bench, bench_shapes, determinism, parity
+from attncheck.rehearsal import reading
 from attncheck.rehearsal import run as rehearsal
 from attncheck.rehearsal.cutting import NothingToRehearse
 from attncheck.ring import bench as ring_bench
@@ -268,7 +269,7 @@ class CheckRunner:
         for request in requests:
             yield agreement.run(self.snapshot(), request, self.target, self.report_progress)
 
-    def _make_launch_request(self, check: Check) -> rehearsal.Request:
+    def _make_launch_request(self, check: Check) -> reading.Request:
         """Return the request to run the launches, after digesting their files. Raises `Unanswered` without trust."""
         if self.target.uses_gpu:  # one rank is started for each GPU
             self._look_for_gpus()
@@ -280,7 +281,7 @@ class CheckRunner:
             self._require_trust(check, code.files)
         request = reader.make_request(sources, is_named)
         for source in sources:
-            for path in rehearsal.list_scripts(self.snapshot(), request, source):
+            for path in reading.list_scripts(self.snapshot(), request, source):
                 self.inputs.read_file(path)  # so that its digest is kept with the answer
         return request
 

@@ -15,7 +15,7 @@ from attncheck.gate.inputs import Inputs, digest_file
 from attncheck.gate.trust import digest_text
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches
-from attncheck.rehearsal import run as rehearsal
+from attncheck.rehearsal import reading
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class CodeReader:
             self.files[name] = self._inputs.read_file(name)
         return self.files[name]
 
-    def make_request(self, sources: tuple[Source, ...], own_loops: bool) -> rehearsal.Request:
+    def make_request(self, sources: tuple[Source, ...], own_loops: bool) -> reading.Request:
         """Return the request to rehearse `sources`."""
-        return rehearsal.Request(sources, self._inputs.read_model, lambda source: self.read_file, own_loops=own_loops)
+        return reading.Request(sources, self._inputs.read_model, lambda source: self.read_file, own_loops=own_loops)
 
     def read_code(self, snapshot: Snapshot, sources: tuple[Source, ...], own_loops: bool) -> LaunchCode:
         """Return what the launches in `sources` run; no commands if a rehearsal recognises no launch in them."""
@@ -51,7 +51,7 @@ class CodeReader:
         for source in sources:
             launches = read_launches(snapshot, source, request.read_model, self.read_file, own_loops)
             commands += [format_command(read.recognised.launch).text or source.name for read in launches]
-            scripts += [*rehearsal.list_scripts(snapshot, request, source), *_iter_modules(launches)]
+            scripts += [*reading.list_scripts(snapshot, request, source), *_iter_modules(launches)]
         digests = digest_sources((*sources, *filter(None, self.files.values())))
         return LaunchCode(
             tuple(commands), {**digests, **{os.path.abspath(path): digest_file(path) for path in scripts}}

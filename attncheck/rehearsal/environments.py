@@ -19,7 +19,7 @@ from attncheck.doctor.probes.collect import collect_snapshot
 from attncheck.doctor.probes.interpreter import Interpreter
 from attncheck.lint.stated_versions import find_stated_versions, is_own_source
 from attncheck.rehearsal.missing import TRAINERS, list_differing
-from attncheck.rehearsal.run import Request, read_launches_of
+from attncheck.rehearsal.reading import Request, read_launches_of
 
 VARIABLE = "ATTNCHECK_REHEARSAL_PYTHONS"
 STATED_VERSION = re.compile(r"(?<!!)=?=\s*v?(\d[\w.]*)|[<>~]=?\s*(\d[\w.]*)")

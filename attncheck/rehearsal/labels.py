@@ -23,7 +23,7 @@ from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting, execution, kept_labels
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
-from attncheck.rehearsal.run import ask_worker, choose_model, choose_targets, describe_fields, run_cut
+from attncheck.rehearsal.staging import ask_worker, choose_model, choose_targets, describe_fields, run_cut
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event
 from attncheck.workers.processors import thread_environment

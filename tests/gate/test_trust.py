@@ -20,6 +20,7 @@ from attncheck.core.plan import Plan
 from attncheck.core.report import Report
 from attncheck.gate import checks, guard, trust
 from attncheck.gate.policy import Policy, load_policy
+from attncheck.rehearsal import reading
 from attncheck.rehearsal import run as rehearsal
 from attncheck.smoke import run as smoke
 from tests.adversary.in_process import Ended, run_entry
@@ -64,7 +65,7 @@ def rehearsals(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Return the sources of each rehearsal that was started; none really is, and no command."""
     started: list[tuple[str, ...]] = []
 
-    def run(snapshot: object, request: rehearsal.Request, *rest: object) -> Report:
+    def run(snapshot: object, request: reading.Request, *rest: object) -> Report:
         started.append(tuple(source.name for source in request.sources))
         return Report("smoke", laptop())
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from attncheck.core.facts import Absent
+from attncheck.rehearsal import reading
 from attncheck.rehearsal import run as rehearsal
 from attncheck.rehearsal.execution import keep_watcher
 from tests.conftest import Run, all_processes_gone, without_progress
@@ -203,5 +204,5 @@ def test_the_watcher_stands_before_the_folders_that_a_launch_sets() -> None:
     ],
 )
 def test_a_launch_whose_learning_is_not_asked_takes_fewer_steps(only: tuple[str, ...], steps: int, taken: int) -> None:
-    request = rehearsal.Request((), lambda name: Absent("no"), lambda source: lambda path: None, only=only, steps=steps)
+    request = reading.Request((), lambda name: Absent("no"), lambda source: lambda path: None, only=only, steps=steps)
     assert rehearsal.choose_steps(request) == taken

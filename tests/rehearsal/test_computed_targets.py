@@ -8,7 +8,7 @@ import pytest
 
 from attncheck.cli.commands.smoke import make_rehearsal_request
 from attncheck.rehearsal.columns import chooses_targets
-from attncheck.rehearsal.run import read_launches_of
+from attncheck.rehearsal.reading import read_launches_of
 from tests.snapshots import h200, with_package
 
 SCRIPT = """import sys

@@ -13,7 +13,8 @@ from attncheck.cli.commands.smoke import make_rehearsal_request
 from attncheck.core.snapshot import Snapshot
 from attncheck.rehearsal.environments import VARIABLE, list_environments, measure
 from attncheck.rehearsal.execution import lay_programs, list_replaced
-from attncheck.rehearsal.run import choose_model, read_launches_of
+from attncheck.rehearsal.reading import read_launches_of
+from attncheck.rehearsal.staging import choose_model
 from tests.snapshots import h200, with_package
 
 LAUNCH = "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name a/b --output_dir o {}\n"

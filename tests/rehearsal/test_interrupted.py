@@ -17,7 +17,7 @@ from attncheck.core.launch import Source
 from attncheck.core.report import InterruptedRun
 from attncheck.core.results.rehearsal import RehearsalSection
 from attncheck.core.results.smoke import CheckResult
-from attncheck.rehearsal import run
+from attncheck.rehearsal import judged_run, reading, run, second_run, staging
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event
 from tests.snapshots import laptop
@@ -55,29 +55,29 @@ def end_after(count: int) -> type:
 
 
 def test_the_answers_before_an_interrupt_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "Pool", end_after(1))
-    events, _ = run.ask_worker(TARGET, {}, run.CHECKS)
-    assert list(events) == ["batch"] and run._read_result(events.get("loss"), "loss").outcome == "skipped"
-    monkeypatch.setattr(run, "Pool", end_after(0))
+    monkeypatch.setattr(staging, "Pool", end_after(1))
+    events, _ = staging.ask_worker(TARGET, {}, judged_run.CHECKS)
+    assert list(events) == ["batch"] and staging.read_result(events.get("loss"), "loss").outcome == "skipped"
+    monkeypatch.setattr(staging, "Pool", end_after(0))
     with pytest.raises(KeyboardInterrupt):
-        run.ask_worker(TARGET, {}, run.CHECKS)
+        staging.ask_worker(TARGET, {}, judged_run.CHECKS)
 
 
 def test_an_interrupt_before_the_first_answer_leaves_how_the_launch_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(run, "Pool", end_after(0))
+    monkeypatch.setattr(staging, "Pool", end_after(0))
     stage: Any = SimpleNamespace(target=TARGET, targets=None, device={})
-    results = run._judge(stage, {})
-    assert [(result.check, result.outcome) for result in results] == [(name, "skipped") for name in run.CHECKS]
+    results = judged_run._judge(stage, {})
+    assert [(result.check, result.outcome) for result in results] == [(name, "skipped") for name in judged_run.CHECKS]
     assert interrupts.is_interrupted()
 
 
 def test_a_second_run_that_is_interrupted_leaves_the_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "watch").mkdir()
-    monkeypatch.setattr(run, "_execute", lambda *arguments: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(second_run, "execute", lambda *arguments: signal.raise_signal(signal.SIGINT))
     stage: Any = SimpleNamespace(folder=str(tmp_path))
-    result = run._rerun(stage, cast(Any, None), 3, "", "twin", "twins:compare")
+    result = second_run.rerun(stage, cast(Any, None), 3, "", "twin", "twins:compare")
     assert (result.check, result.outcome) == ("twin", "skipped") and interrupts.is_interrupted()
 
 
@@ -94,7 +94,7 @@ def test_the_launches_before_an_interrupt_are_reported(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(run, "_rehearse", rehearse)
     source = Source("run.sh", TRL * 2, "shell")
-    request = run.Request((source,), lambda name: Absent("no"), lambda source: lambda path: None)
+    request = reading.Request((source,), lambda name: Absent("no"), lambda source: lambda path: None)
     with pytest.raises(InterruptedRun if judged else KeyboardInterrupt) as ended:
         run.run(laptop(), request, TARGET, lambda text: None)
     assert isinstance(ended.value, InterruptedRun) == bool(judged)

@@ -13,7 +13,7 @@ import pytest
 from attncheck.core.facts import Absent
 from attncheck.core.launch import Source
 from attncheck.lint.rewriting import read_launches
-from attncheck.rehearsal import cutting, run
+from attncheck.rehearsal import cutting, staging
 from attncheck.rehearsal.named_models import list_named_models
 from attncheck.rehearsal.worker.materials import find_kind
 from tests.snapshots import laptop
@@ -128,12 +128,12 @@ def test_a_driver_loads_a_model_of_an_unknown_class(
     cut = replace(cutting.cut_job(launch, materials), driver=driver)
     answer = {"remarks": [], "made_up": [], "model": "llama", "is_known": is_known, "reason": ""}
     event = SimpleNamespace(kind="answer", answer=answer)
-    monkeypatch.setattr(run, "_run_worker", lambda *arguments: {"materials": event})
-    monkeypatch.setattr(run, "choose_model", lambda read: (run.STAND_IN, run.NO_NAME))
+    monkeypatch.setattr(staging, "run_worker", lambda *arguments: {"materials": event})
+    monkeypatch.setattr(staging, "choose_model", lambda read: (staging.STAND_IN, staging.NO_NAME))
     target: Any = SimpleNamespace(device="cpu", threads_per_worker=lambda count: 1)
     request: Any = SimpleNamespace(seed=0, trusts_remote_code=False)
-    stage = run._Stage(launch, str(tmp_path), materials, target, request, lambda text: None, {})
-    run._make_materials(stage, cut)
+    stage = staging.Stage(launch, str(tmp_path), materials, target, request, lambda text: None, {})
+    staging.make_materials(stage, cut)
     assert bool(stage.unknown) == unknown
 
 

@@ -28,7 +28,8 @@ from attncheck.lint import run as lint
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
 from attncheck.rehearsal.columns import read_turns
-from attncheck.rehearsal.run import _find_model_folder, _read_rates
+from attncheck.rehearsal.judged_run import _read_rates
+from attncheck.rehearsal.reading import _find_model_folder
 from attncheck.rehearsal.worker.checks import batch
 from attncheck.rehearsal.worker.checks.gradients import AS_STREAM, OWN_WEIGHTS
 from attncheck.rehearsal.worker.definitions import is_scaled

@@ -10,7 +10,7 @@ from attncheck.core.facts import Absent
 from attncheck.core.launch import Source
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal import paired
-from attncheck.rehearsal.run import Request, read_launches_of
+from attncheck.rehearsal.reading import Request, read_launches_of
 from tests.snapshots import laptop
 
 PROGRAM = """

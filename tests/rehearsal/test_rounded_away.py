@@ -12,7 +12,7 @@ from attncheck.core.facts import Absent
 from attncheck.core.launch import Source
 from attncheck.core.rehearsal import UNDOCUMENTED, JobCut
 from attncheck.lint.rewriting import read_launches
-from attncheck.rehearsal.run import _read_rates
+from attncheck.rehearsal.judged_run import _read_rates
 from attncheck.rehearsal.worker.checks.update import _find_lost_state, _find_rounded_away
 from tests.snapshots import laptop
 

@@ -34,7 +34,7 @@ from attncheck.rehearsal.execution import (
     list_watched_differences,
 )
 from attncheck.rehearsal.fidelity import leave_unasked
-from attncheck.rehearsal.run import CHECKS
+from attncheck.rehearsal.judged_run import CHECKS
 from attncheck.rehearsal.shapes import read_shapes
 from attncheck.rehearsal.watcher import script_code
 from attncheck.rehearsal.watcher.script_code import note_loss_settings

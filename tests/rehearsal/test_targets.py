@@ -8,7 +8,7 @@ from attncheck.core.facts import Absent
 from attncheck.core.launch import Source
 from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting
-from attncheck.rehearsal.run import choose_targets
+from attncheck.rehearsal.staging import choose_targets
 from tests.lint.frameworks.test_rehearsal_cuts import LLAMAFACTORY
 from tests.snapshots import laptop, with_package
 

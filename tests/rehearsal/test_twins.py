@@ -21,7 +21,7 @@ from attncheck.core.preferences import Preference
 from attncheck.core.rehearsal import DataForm, Objective
 from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.rewriting import ReadLaunch, read_launches
-from attncheck.rehearsal import cutting, execution, run
+from attncheck.rehearsal import cutting, execution, reading, second_run, staging
 from attncheck.rehearsal.watcher.stand_ins import leave_kernels
 from attncheck.rehearsal.worker import records
 from attncheck.rehearsal.worker.materials import make_data
@@ -147,14 +147,14 @@ def test_the_neutral_settings_of_a_launch(options: str, changes: list[str], tmp_
     launch = read(f"trl dpo --model_name_or_path m --dataset_name d --output_dir o {options}")
     materials = cutting.make_materials(launch, str(tmp_path), 30, False, 2)
     cut = cutting.cut_job(launch, materials)
-    request = run.Request((), lambda name: Absent("no"), lambda source: lambda path: None)
-    stage = run._Stage(launch, str(tmp_path), materials, ExecutionTarget("python"), request, print, {})
-    twins = dict(run._iter_twins(stage, cut))
+    request = reading.Request((), lambda name: Absent("no"), lambda source: lambda path: None)
+    stage = staging.Stage(launch, str(tmp_path), materials, ExecutionTarget("python"), request, print, {})
+    twins = dict(second_run._iter_twins(stage, cut))
     assert list(twins) == changes
     for name, twin in twins.items():
         changed = {key: value for key, value in twin.sets.items() if cut.sets.get(key) != value}
         sizes = {"per_device_train_batch_size": "4", "gradient_accumulation_steps": "1"}
-        assert changed == ({name: "true"} if name == run.LIGER else sizes if name == HALVES else {name: "false"})
+        assert changed == ({name: "true"} if name == second_run.LIGER else sizes if name == HALVES else {name: "false"})
 
 
 def test_ligers_losses_need_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_ligers_losses_need_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     module = SimpleNamespace(_apply_liger_kernel_to_instance=None)
     leave_kernels(module)
     assert module._apply_liger_kernel_to_instance is None, "on a GPU nothing is left out"
-    monkeypatch.setenv("ATTNCHECK_LIGER", run.LIGER)
+    monkeypatch.setenv("ATTNCHECK_LIGER", second_run.LIGER)
     leave_kernels(module)
     of_liger = eval("compile(len)", {"__name__": "liger_kernel.losses", "compile": torch.compile})
     assert callable(module._apply_liger_kernel_to_instance) and of_liger is len is not torch.compile(len)

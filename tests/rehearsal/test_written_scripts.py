@@ -14,7 +14,7 @@ from attncheck.core.facts import Absent
 from attncheck.core.launch import Source
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
-from attncheck.rehearsal.run import _is_same, _take_loss_settings
+from attncheck.rehearsal.judged_run import _is_same, _take_loss_settings
 from attncheck.rehearsal.watcher.stand_ins import cut_settings
 from tests.snapshots import laptop
 

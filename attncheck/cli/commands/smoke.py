@@ -34,7 +34,7 @@ from attncheck.cli.parts import (
 )
 
 if TYPE_CHECKING:
-    from attncheck.rehearsal import run as rehearsal
+    from attncheck.rehearsal import reading
 
 REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+")  # owner/name on the Hub
 LAUNCH_ENDINGS = (".sh", ".bash", ".yaml", ".yml", ".toml", ".slurm", ".sbatch")
@@ -248,13 +248,13 @@ def make_rehearsal_request(
     seed: int,
     full_model: bool = False,
     real_data: bool = False,
-) -> "rehearsal.Request":
+) -> "reading.Request":
     """Return the request to rehearse a file's launches, or the command after `--`. Raises `BadUsage`."""
     from attncheck.lint import inputs
-    from attncheck.rehearsal import run as rehearsal
+    from attncheck.rehearsal import reading
 
     given = inputs.read_inputs(names, command)
-    return rehearsal.Request(
+    return reading.Request(
         given.sources,
         inputs.make_model_reader(False),
         inputs.make_readers(given),

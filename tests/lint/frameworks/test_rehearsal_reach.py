@@ -27,7 +27,7 @@ from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting
 from attncheck.rehearsal.columns import find_below, find_marker, list_folders_above
 from attncheck.rehearsal.fidelity import ROLLOUTS, leave_unasked, list_differences
-from attncheck.rehearsal.run import read_launches_of
+from attncheck.rehearsal.reading import read_launches_of
 from attncheck.rehearsal.substitutions import runs_command
 from tests.lint.frameworks.test_rehearsal_cuts import LLAMAFACTORY as LLAMAFACTORY_FILE
 from tests.lint.frameworks.test_rehearsal_cuts import OPENRLHF, STAGE, VERL_GRPO, cut_text, read_file
