@@ -200,6 +200,7 @@ def _describe_judging(stage: Stage, cut: JobCut, ring_size: int) -> dict[str, An
         "targets": stage.targets,
         "freezes": _freezes(stage.read),
         "shares_rows": shares_rows(stage.read.job),
+        "makes_rows": stage.read.recognised.framework.general,
         "replaces_rewards": cut.driver == "trl",
         "rates": _read_rates(stage.read, cut),
         "is_guessed": stage.is_guessed,

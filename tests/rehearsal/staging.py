@@ -138,6 +138,7 @@ def rehearse(
     script: Path = SCRIPT,
     full_model: bool = False,
     real_data: bool = False,
+    makes_rows: bool = False,
 ) -> dict[str, CheckResult]:
     """Run the script with a fault over `ranks` processes, and return the result of each check."""
     watch.mkdir(parents=True)
@@ -145,7 +146,7 @@ def rehearse(
     if waits := list_waits(str(watch)):
         return {"run": judge_end(Execution(None, count_steps(str(watch)), (), 0.0, waits=waits))}
     assert set(ended["statuses"]) == {0}, ended
-    return judge(folder, watch, objective, full_model, real_data)
+    return judge(folder, watch, objective, full_model, real_data, makes_rows=makes_rows)
 
 
 def judge(
@@ -156,6 +157,7 @@ def judge(
     real_data: bool = False,
     checks: Sequence[str] = judging.CHECKS,
     rates: tuple[float, float] = (0.0, 0.0),
+    makes_rows: bool = False,
 ) -> dict[str, CheckResult]:
     """Return the result of each check of the records in a folder."""
     stage = watch.parent / f"{watch.name}-stage"
@@ -172,6 +174,7 @@ def judge(
         "full_model": full_model,
         "real_data": real_data,
         "rates": rates,
+        "makes_rows": makes_rows,
     }
     judging.judge(message, answers.append)
     return {answer["item"]: codec.read(CheckResult, answer["answer"]) for answer in answers if "item" in answer}

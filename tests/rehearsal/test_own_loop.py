@@ -369,6 +369,16 @@ def test_what_its_author_may_mean_is_a_warning(
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("makes_rows", [True, False])
+def test_a_trainer_whose_script_cuts_a_stream_is_right(
+    makes_rows: bool, server: ForkServer, folder: Path, tmp_path: Path
+) -> None:
+    """As transformers' run_clm.py does: its loss is documented, its rows are the author's. TRL documents rows too."""
+    results = rehearse(server, folder, tmp_path / "watch", "", "one_stream", makes_rows=makes_rows)
+    assert judge_result(results["documents"]) == ("warn" if makes_rows else "fail")
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("fault", ["one_stream", "one_stream_with_few_parameters"])
 def test_gradients_of_a_stream_in_half_precision_are_not_those_of_its_documents(
     fault: str, server: ForkServer, folder: Path, tmp_path: Path

@@ -45,6 +45,7 @@ class Evidence:
     epochs: tuple[EpochRecord, ...] = ()  # for each loaded data set
     clipped: tuple[ClippedStep, ...] = ()  # the recorded steps of ranks that hold parts of weights
     data_sets: int = 0  # data sets that a script loaded itself: each has the same rows
+    makes_rows: bool = False  # whether the script makes rows of documents itself, because its framework does not
     replaces_rewards: bool = False  # whether synthetic rewards replace the launch's own, which may be costs
     rates: tuple[float, float] = (0.0, 0.0)  # the launch's own learning rate, and the one set here; 0.0: unknown
     is_guessed: bool = False  # whether the configuration of the launch's model is not known

@@ -311,6 +311,7 @@ def read_evidence(
         tuple(records.read_epochs(watch)),
         tuple(clipped),
         len(list(watch.glob("data-set-*"))),
+        makes_rows=bool(message.get("makes_rows")),
         replaces_rewards=bool(message.get("replaces_rewards")),
         rates=tuple(message.get("rates", (0.0, 0.0))),
         is_guessed=is_guessed,

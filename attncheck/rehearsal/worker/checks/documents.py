@@ -67,7 +67,7 @@ def run(evidence: Evidence) -> CheckResult:
 
 def _is_stream(evidence: Evidence) -> bool:
     """Return whether a script cuts its rows from one stream of documents, and nothing in the batch separates them."""
-    if evidence.step.objective.is_documented:
+    if evidence.step.objective.is_documented and not evidence.makes_rows:
         return False
     pieces = [piece for piece in evidence.judged_pieces if piece.segment.start == 0]
     begun = sum(piece.segment.offset > 0 for piece in pieces)
