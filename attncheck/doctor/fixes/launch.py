@@ -9,6 +9,7 @@ from attncheck.core.job import Consequence, SettingProblem
 from attncheck.core.snapshot import Known, Snapshot
 from attncheck.doctor.fixes.install import meet_requirements
 from attncheck.doctor.queries import change_settings, describe_job, is_version_allowed, require_job
+from attncheck.doctor.queries.requirements import may_not_run
 
 
 def setting_problems(snapshot: Snapshot, consequence: Consequence) -> Iterator[Problem]:
@@ -22,7 +23,7 @@ def setting_problems(snapshot: Snapshot, consequence: Consequence) -> Iterator[P
             evidence=setting_problem.evidence,
             fixes=tuple(_list_fixes(snapshot, setting_problem)),
             subject=describe_job(job),
-            predicted=setting_problem.mild,
+            predicted=setting_problem.mild or bool(setting_problem.installs and may_not_run(snapshot, job)),
             locations=(setting_problem.location,) if setting_problem.location.source else (job.location,),
         )
 

@@ -9,6 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from attncheck.core.job import Job
 from attncheck.core.snapshot import Distribution, Known, Snapshot, normalise_name
 from attncheck.doctor.knowledge import liger, ring_flash_attn, transformers
 from attncheck.doctor.knowledge.faulty_releases import list_faults
@@ -83,6 +84,29 @@ def version_constraints(snapshot: Snapshot, name: str) -> list[tuple[Distributio
         for requirement in applicable_requirements(snapshot, distribution, name)
         if str(requirement.specifier)
     ]
+
+
+def iter_unmet_requirements(snapshot: Snapshot, job: Job) -> Iterator[tuple[str, str]]:
+    """Yield each requirement of the job's framework release that a version here does not meet, and that version."""
+    for line in job.requires:
+        try:
+            requirement = parse_requirement(line)
+        except InvalidRequirement:
+            continue
+        installed = snapshot.version(requirement.name)
+        if isinstance(installed, Known) and not is_version_allowed(requirement.specifier, installed.value):
+            yield f"{requirement.name}{requirement.specifier}", str(installed.value)
+
+
+def may_not_run(snapshot: Snapshot, job: Job) -> bool:
+    """Return whether the job's framework release excludes the transformers that is named for it, not installed.
+
+    Then nobody has such an environment, or the framework ends in it, as LLaMA-Factory does.
+    """
+    package = snapshot.package("transformers")
+    if isinstance(package, Known) and package.value.location:  # it is installed, and runs
+        return False
+    return any(text.startswith("transformers") for text, _ in iter_unmet_requirements(snapshot, job))
 
 
 def is_version_allowed(specifier: SpecifierSet | str, version: Version) -> bool:

@@ -10,12 +10,8 @@ What to do: install what the release requires, or use a framework release that a
 Source: METADATA in the wheels of the frameworks, kept in attncheck/lint/names.
 """
 
-from collections.abc import Iterator
-
-from packaging.requirements import InvalidRequirement
-
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.requirements import iter_unmet_requirements
 from attncheck.doctor.rules import Job, Known, Problem, Problems, Rule, Snapshot, Unreadable, about_job, need
 
 
@@ -26,7 +22,7 @@ def check(snapshot: Snapshot, job: Job) -> Problems:
         return  # ATN147
     if isinstance(release := snapshot.version(job.framework), Unreadable):
         need(release, f"the release of {job.framework}")
-    unmet = list(_unmet_requirements(snapshot, job))
+    unmet = list(iter_unmet_requirements(snapshot, job))
     if unmet:
         listed = ", ".join(f"{requirement} (here: {version})" for requirement, version in unmet)
         yield Problem(
@@ -37,17 +33,6 @@ def check(snapshot: Snapshot, job: Job) -> Problems:
             predicted=True,
             locations=(job.location,),
         )
-
-
-def _unmet_requirements(snapshot: Snapshot, job: Job) -> Iterator[tuple[str, str]]:
-    for line in job.requires:
-        try:
-            requirement = requirements.parse_requirement(line)
-        except InvalidRequirement:
-            continue
-        installed = snapshot.version(requirement.name)
-        if isinstance(installed, Known) and not requirements.is_version_allowed(requirement.specifier, installed.value):
-            yield f"{requirement.name}{requirement.specifier}", str(installed.value)
 
 
 RULE = Rule("ATN453", "warning", check, needs=frozenset({"job"}))

@@ -3,7 +3,7 @@
 What it checks: the installed transformers/trainer.py, or for a --target the table of releases (5.2.0 to 5.5.3): does
 it pass `gradient_accumulation_steps` to accelerate and also divide the loss itself? With a launch: whether it
 accumulates more than one micro-batch with transformers' Trainer. Without a launch this is unknown, and the finding is
-a warning.
+a warning; so it is if the launch's framework excludes the transformers that is named for the target.
 
 Why it matters: the error is silent. accelerate's `backward` divides the loss by the steps after the Trainer already
 did, so gradients are 1/steps of the right ones. The logged loss is right. The logged gradient norm is too small,
@@ -34,6 +34,7 @@ from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.faulty_releases import list_faults
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.launch import describe_job, locate_settings
+from attncheck.doctor.queries.requirements import may_not_run
 from attncheck.doctor.rules import Fix, Job, Known, Problem, Problems, Rule, Snapshot, need
 
 CODE = "ATN457"
@@ -71,7 +72,7 @@ def _check_job(snapshot: Snapshot, job: Job) -> Problems:
             evidence=(evidence, "the logged loss is correct; the logged gradient norm and the clipping are not"),
             fixes=tuple(_iter_fixes(snapshot)),
             subject=describe_job(job),
-            predicted=not isinstance(job.deepspeed, Known),
+            predicted=not isinstance(job.deepspeed, Known) or may_not_run(snapshot, job),
             locations=locate_settings(job, "global_batch"),
         )
 
