@@ -286,6 +286,8 @@ def _find_trainers(
     level = [main] if main is not None else []
     seen = {module.path for module in level}
     modules = list(level)
+    # ms-swift itself also contains what trains: a program that only infers does not use that
+    is_own_package = main is not None and main.name.startswith("swift.")
     arguments: tuple[str, ...] = ()  # the program reads transformers' arguments, but its trainer is not found yet
     trains = generates = replaces = False
     for _ in range(MAX_LEVELS):
@@ -299,7 +301,10 @@ def _find_trainers(
         if arguments and not trainers and any(map(OTHER_TRAINERS.fullmatch, names)):
             return TrainerReading(OWN_LOOP)
         trainers = tuple(name for name in trainers if name.startswith(MEGATRON_TRAINERS)) or trainers
-        imported = {module.path: module for parent in level for module in tree.iter_imports(parent)}
+        modules_of_level = (module for parent in level for module in tree.iter_imports(parent))
+        imported = {
+            module.path: module for module in modules_of_level if is_own_package or not module.name.startswith("swift.")
+        }
         is_fitted = not all(map(FITTED.fullmatch, trainers)) or any(_calls(module, FIT) for module in level)
         is_own = parts is not None and any(_calls(module, BACKWARD) for module in level)
         if is_own and not any(map(TRAINERS.fullmatch, _iter_called(tree, level))):

@@ -135,6 +135,17 @@ OTHER = "def get_strategy(args):\n    return Strategy(args)\n"
             "ms-swift grpo",
         ),
         (
+            {
+                "infer.py": "from swift.llm import PtEngine\nPtEngine().infer()",
+                "swift/__init__.py": "",
+                "swift/llm/__init__.py": "from swift.llm.train import SwiftSft\nclass PtEngine: 0",
+                "swift/llm/train.py": "class SwiftSft: 0\ndef sft_main(): return SwiftSft().main()",
+            },
+            "python infer.py --model m --question-file q",
+            "",  # the package trains, the program does not
+        ),
+        ({"i.py": "from swift.llm import InferArguments\nInferArguments()"}, "python i.py --model m", ""),
+        (
             {"train_async.py": "from slime.utils.arguments import parse_args\nparse_args()"},
             "python train_async.py --tensor-model-parallel-size 2 --num-layers 28 --seq-length 8 --micro-batch-size 1",
             "",

@@ -99,10 +99,10 @@ def detect_verb(launch: Launch) -> str:
 
 
 def _find_used_verb(names: Sequence[str]) -> str:
-    """Return the verb whose main function or arguments a program uses ("swift.llm.rlhf_main"); "" if there are two."""
+    """Return the only verb whose main function a program uses ("swift.llm.rlhf_main"); "" if it has another, or two."""
     texts = [name.rpartition(".")[2].lower() for name in names if name.startswith("swift.")]
     verbs = {verb for verb in ms_swift.VERBS for text in texts if text in (f"{verb}_main", f"swift{verb}")}
-    return next(iter(verbs)) if len(verbs) == 1 else "sft" if texts and not verbs else ""
+    return next(iter(verbs)) if len(verbs) == 1 else ""
 
 
 def list_entries(launch: Launch) -> tuple[str, ...]:
