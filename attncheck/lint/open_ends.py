@@ -19,6 +19,7 @@ CONFIGURATION_FILE, SCRIPT = "the configuration file ", "the script "
 OPTIONS = "the options that the program adds as "
 SCRIPT_ARGUMENTS = re.compile(r"\$(?:[@*]|\{[@*]\}|\{[@*]:\d+\})")
 EXPANSION = re.compile(r"\$(?:\w+|[@*]|\{.*\}|\(.*\))|`.*`", re.DOTALL)
+UNNAMED_OPTION = re.compile(r"--[^=]*[$`]")  # `--"$style"`: any option
 MANY_WORDS = re.compile(r"\$(?:[@*]|\{[@*][^}]*\}|\{\w+\[[@*]\][^}]*\})", re.DOTALL)
 COMPLETING = ("verl",)  # whose commands set what a configuration file leaves open
 # `llamafactory-cli train "$CONFIG"`, `--config $1`
@@ -43,7 +44,11 @@ def find_open_ends(launch: Launch) -> tuple[str, ...]:
 
 def _find_open_words(words: Sequence[Word], files: Sequence[Word]) -> Iterator[str]:
     for index, word in enumerate(words):
-        if word.known or not EXPANSION.fullmatch(word.text) or word in files:
+        if word.known or word in files:
+            continue
+        if UNNAMED_OPTION.match(word.text):
+            yield f"{word.text} ({word.location})"
+        if not EXPANSION.fullmatch(word.text):
             continue
         before = words[index - 1].text if index else ""
         is_value = before.startswith("-") and "=" not in before

@@ -36,7 +36,7 @@ def open_ends(text: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     "words",
     ['"$@"', "$@", "$*", '"${@:2}"', "$EXTRA_ARGS", "${ARGS[@]}", "$(cat options)", "`cat options`", "--config $1",
-     "--config missing.yaml", '"$ROOT/x.yaml"', "config=$ROOT/x.yaml"],
+     '--"$KIND"', "--no-${KIND}=1", "--config missing.yaml", '"$ROOT/x.yaml"', "config=$ROOT/x.yaml"],
 )  # fmt: skip
 def test_what_may_set_more_is_an_open_end(words: str) -> None:
     [end] = open_ends(f"{PPO} {words}")
@@ -44,7 +44,18 @@ def test_what_may_set_more_is_an_open_end(words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["--model $MODEL", "a.b=$1", '--path "$HOME/x"', "--n $(nproc)", "", "data.x='$y'", "tools=$ROOT/x.yaml"]
+    "words",
+    [
+        "--model $MODEL",
+        "a.b=$1",
+        '--path "$HOME/x"',
+        "--n $(nproc)",
+        "",
+        "data.x='$y'",
+        "tools=$ROOT/x.yaml",
+        "--kind=$KIND",
+        "--kind --",
+    ],
 )
 def test_an_unknown_value_is_no_open_end(words: str) -> None:
     assert open_ends(f"{PPO} {words}") == ()
