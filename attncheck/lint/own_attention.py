@@ -48,13 +48,14 @@ def add_own_attention(job: Job, launch: Launch, read_file: Callable[[str], Sourc
 def add_fixed_arguments(job: Job, launch: Launch) -> Job:
     """Return the job with the settings that its program ignores, because its source has a fixed value instead."""
     fixed_settings = {setting.name: setting for setting in launch.fixed if not setting.is_read}
-    unknown = {item.location for item in job.unknown_settings}
+    ignored = [problem.location for problem in job.problems if problem.consequence == "ignores"]
+    judged = {*ignored, *(item.location for item in job.unknown_settings)}
     names = {*fixed_settings, *MODEL_ARGUMENTS}
     all_settings = (*job.settings, *launch.entries)
     ending = [(setting.name.lstrip("+-").rpartition(".")[2].replace("-", "_"), setting) for setting in all_settings]
     sections = Counter(name for name, _ in {(name, setting.name) for name, setting in ending if "." in setting.name})
     for name, setting in dict.fromkeys(pair for pair in ending if pair[0] in names):
-        if setting.location in unknown or not setting.known or setting in launch.fixed or sections[name] > 1:
+        if setting.location in judged or not setting.known or setting in launch.fixed or sections[name] > 1:
             continue  # which of several sections the program means is not known
         argument = fixed_settings.get(name) or (_find_model_argument(launch, name) if name in MODEL_ARGUMENTS else None)
         if (

@@ -83,3 +83,20 @@ def test_a_setting_that_the_source_fixes_is_ignored(
     messages = [finding.message for finding in report.findings if finding.code == "ATN443"]
     assert sorted(message.partition(" is ignored")[0] for message in messages) == ignored
     assert not [finding for finding in report.findings if finding.code == "ATN440"]
+
+
+@pytest.mark.parametrize(("key", "version"), [("attn_implementation", "0.5.0"), ("torch_dtype", "0.5.0")])
+def test_a_setting_that_the_framework_ignores_is_named_once(tmp_path: Path, key: str, version: str) -> None:
+    name, values = f"actor_rollout_ref.model.override_config.{key}", {"attn_implementation": "sdpa"}
+    words = f"+{name}={values.get(key, 'bfloat16')}"
+    for path, text in [
+        ("verl/trainer/main_ppo.py", LOADS.format(FIXED)),
+        ("verl/utils/kernels.py", ""),
+        ("run.sh", f"python3 -m verl.trainer.main_ppo {words}"),
+    ]:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    request = run.Request((read_source(str(tmp_path / "run.sh")),), version=version)
+    report = run.run(s.h200(), request, launches.read_model, launches.read_no_file)
+    found = [finding.message for finding in report.findings if finding.code == "ATN443"]
+    assert [key in message for message in found] == [True]
