@@ -115,10 +115,19 @@ class Follower:
             self._follow_expression(module, test, values, depth)
         for item in getattr(statement, "items", []):
             self._follow_expression(module, item.context_expr, values, depth)
-        for block in ("body", "orelse", "finalbody"):
-            self._follow_block(module, getattr(statement, block, []), values, depth)
-        for handler in getattr(statement, "handlers", []):
-            self._follow_block(module, handler.body, values, depth)
+        body, orelse = getattr(statement, "body", []), getattr(statement, "orelse", [])
+        handled = [handler.body for handler in getattr(statement, "handlers", [])]
+        branches = [body, orelse] if isinstance(statement, ast.If) else [[*body, *orelse], *handled]
+        ends = [dict(values) for _ in branches]
+        for branch, end in zip(branches, ends):
+            self._follow_block(module, branch, end, depth)
+        for name in dict.fromkeys(name for end in ends for name in end):
+            value = _join_values([end[name] for end in ends if name in end])
+            if value is UNKNOWN:
+                values.pop(name, None)
+            else:
+                values[name] = value
+        self._follow_block(module, getattr(statement, "finalbody", []), values, depth)
 
     def _follow_loop(self, module: SourceModule, loop: ast.For, values: dict[str, Any], depth: int) -> None:
         items = evaluate(loop.iter, values)
@@ -349,3 +358,15 @@ class Follower:
 def _without(values: dict[str, Any], target: ast.expr) -> dict[str, Any]:
     names = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
     return {name: value for name, value in values.items() if name not in names}
+
+
+def _join_values(values: Sequence[Any]) -> Any:
+    """Return the value that a name has after branches: classes of all of them as a tuple; `UNKNOWN` if texts differ."""
+    expressions = [value for value in values if isinstance(value, Definition)]
+    if not expressions:
+        return values[0] if all(value == values[0] for value in values) else UNKNOWN
+    nodes = list(dict.fromkeys(item.node for item in expressions if isinstance(item.node, ast.expr)))
+    module = expressions[0].module
+    if any(item.module is not module for item in expressions):
+        return UNKNOWN
+    return expressions[0] if len(nodes) < 2 else Definition(module, ast.Tuple(nodes, ast.Load()))

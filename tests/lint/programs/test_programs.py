@@ -313,3 +313,38 @@ def test_a_module_outside_the_program_s_folder_is_shown_relative_to_the_current_
     tree = SourceTree((tmp_path / "src",), tmp_path / "scripts")
     assert tree.show_path(tmp_path / "src/train.py") == "src/train.py"
     assert tree.show_path(Path("/other/train.py")) == "/other/train.py"
+
+
+@pytest.mark.parametrize(
+    ("choice", "is_complete", "names"),
+    [
+        (
+            "if kind == 'a':\n    chosen = A\nelif kind == 'b':\n    chosen = B\nelse:\n    raise ValueError",
+            True,
+            "a b",
+        ),
+        ("chosen = A\nif kind:\n    chosen = B", True, "a b"),
+        ("chosen = A\nchosen = B", True, "b"),
+        ("if kind:\n    chosen = A\nelse:\n    chosen = A", True, "a"),
+        ("if kind:\n    chosen = A\nelse:\n    chosen = make()", False, "a"),
+    ],
+)
+def test_a_parser_takes_what_any_branch_gives_it(tmp_path: Path, choice: str, is_complete: bool, names: str) -> None:
+    script = (
+        "from dataclasses import dataclass\nfrom transformers import HfArgumentParser\n"
+        "@dataclass\nclass A:\n    a: int = 0\n@dataclass\nclass B:\n    b: int = 0\n"
+        f"kind = input()\n{choice}\nHfArgumentParser(chosen).parse_args_into_dataclasses()\n"
+    )
+    program = read_script(write_tree(tmp_path, {"train.py": script}))
+    assert program is not None and program.is_complete is is_complete
+    assert " ".join(sorted(program.options)) == names
+
+
+@pytest.mark.parametrize(("other", "is_complete"), [("--a", True), ("--b", False)])
+def test_an_option_that_branches_name_differently_is_a_gap(tmp_path: Path, other: str, is_complete: bool) -> None:
+    script = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--x')\nname = '--a'\n"
+        f"if input():\n    name = '{other}'\nparser.add_argument(name)\nparser.parse_args()\n"
+    )
+    program = read_script(write_tree(tmp_path, {"train.py": script}))
+    assert program is not None and program.is_complete is is_complete
