@@ -53,7 +53,6 @@ RESOURCE_POOLS = (  # GPUs in addition to the trainer's: (switch, nodes, GPUs pe
     ("reward_model.enable_resource_pool", "reward_model.nnodes", "reward_model.n_gpus_per_node"),
     ("reward.reward_model.enable_resource_pool", "reward.reward_model.nnodes", "reward.reward_model.n_gpus_per_node"),
 )
-SEPARATE_ROLLOUT_CONFIGS = ("one_step_off_ppo", "fully_async_ppo")  # configurations whose rollout has its own GPUs
 
 
 def read_job(launch: Launch, version: str, snapshot: Snapshot) -> Job:
@@ -240,21 +239,29 @@ def _count_processes(config: LaunchConfig, launch: Launch) -> Fact[int]:
 def _count_gpus(config: LaunchConfig, world_size: Fact[int]) -> Fact[int]:
     if not isinstance(world_size, Known):
         return world_size
-    values = config.values
-    if values.get_text("trainer.device") not in ("", "cuda"):
+    if config.values.get_text("trainer.device") not in ("", "cuda"):
         return Absent("trainer.device is not an NVIDIA GPU")
-    total = world_size.value
-    for switch, nodes, gpus_per_node in RESOURCE_POOLS:
-        if values.is_on(switch):
-            total += values.get_int(nodes) * values.get_int(gpus_per_node)
+    return Known(world_size.value + sum(nodes * gpus_per_node for nodes, gpus_per_node in _list_other_pools(config)))
+
+
+def _list_other_pools(config: LaunchConfig) -> list[tuple[int, int]]:
+    """Return the nodes, and the GPUs on each, of the pools in addition to the trainer's."""
+    values = config.values
+    pools = [
+        (values.get_int(nodes), values.get_int(gpus_per_node))
+        for switch, nodes, gpus_per_node in RESOURCE_POOLS
+        if values.is_on(switch)
+    ]
     if config.inputs.config_name.startswith(SEPARATE_ROLLOUT_CONFIGS):
-        total += values.get_int("rollout.nnodes", fallback=1) * values.get_int("rollout.n_gpus_per_node")
-    return Known(total)
+        pools.append((values.get_int("rollout.nnodes", fallback=1), values.get_int("rollout.n_gpus_per_node")))
+    return pools
 
 
 def _count_nodes(config: LaunchConfig, launch: Launch) -> int:
+    """Return the number of nodes that the launch may take: pools of GPUs may each have nodes of their own."""
     if config.is_reinforcement:
-        return max(config.values.get_int("trainer.nnodes", fallback=1), 1)
+        own_nodes = sum(nodes for nodes, _ in _list_other_pools(config))
+        return max(config.values.get_int("trainer.nnodes", fallback=1), 1) + own_nodes
     return launch.nodes.value if isinstance(launch.nodes, Known) else 1
 
 
