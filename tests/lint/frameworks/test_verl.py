@@ -651,3 +651,11 @@ def test_fused_kernels_need_rows_without_padding() -> None:
     assert problem.consequence == "refuses" and problem.sets == {f"{MODEL}.use_fused_kernels": "False"}
     for text, version in ((fused, "0.8.0"), (padded, "0.9.0"), (padded, "0.7.1")):
         assert not [item for item in read_job(text, version).problems if "use_fused_kernels" in item.message]
+
+
+def test_pools_may_have_nodes_of_their_own() -> None:
+    program = f"{PPO.replace('main_ppo', 'fully_async_main')} --config-name=fully_async_ppo_trainer"
+    separate = VALID.replace(PPO, program) + " rollout.nnodes=2 rollout.n_gpus_per_node=8"
+    job, shared = read_job(separate), read_job(separate.replace(program, PPO))
+    assert (job.gpus, job.nodes) == (Known(24), 3)
+    assert (shared.gpus, shared.nodes) == (Known(8), 1), "main_ppo's rollout is on the trainer's GPUs"

@@ -19,6 +19,7 @@ from attncheck.lint.fields import (
     UnknownSetting,
 )
 from attncheck.lint.frameworks.verl import tables
+from attncheck.lint.frameworks.verl.batches import SEPARATE_ROLLOUT_CONFIGS
 from attncheck.lint.frameworks.verl.given import (
     CONFIG_NAME_OPTIONS,
     OVERRIDE,
