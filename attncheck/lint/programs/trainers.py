@@ -60,7 +60,7 @@ FITTED, FIT = re.compile(r"verl\.trainer\.(?:fsdp_)?sft_trainer\..*"), re.compil
 EVALUATE = re.compile("evaluate|predict")
 STARTS_TRAINING = re.compile(r"(?!_)(?:\w*_)?(?:train|training|pretrain|finetune|sft|fit)(?:_\w*)?|run_exp")
 FILE_PARSES = ("parse_json_file", "parse_yaml_file", "parse_dict")  # of transformers' HfArgumentParser
-OWN_LOSS = "its own compute_loss"  # among the trainers, if a class of the program replaces its Trainer's loss
+OWN_LOSS = "its own compute_loss"  # among the trainers, if a class of the program replaces its Trainer's loss or train
 # if it calls a function such as replace_llama_attn_with_flash_attn, or gives Megatron's loop a model of any kind
 OWN_ATTENTION = "its own attention"
 REPLACES_ATTENTION = re.compile(r"(?:replace|patch|monkey_?patch|apply)_\w*(?:attn|attention)\w*")
@@ -479,11 +479,20 @@ def _iter_bases(tree: SourceTree, resolved: Resolved, depth: int = 0) -> Iterato
         mark, original = COPIES.get(resolved.node.name, ("", ""))
         if mark and mark in ast.dump(resolved.node):
             yield original
-        if any(isinstance(item, ast.FunctionDef) and item.name == "compute_loss" for item in resolved.node.body):
+        if any(isinstance(item, ast.FunctionDef) and _makes_loss(item) for item in resolved.node.body):
             yield OWN_LOSS
         if isinstance(resolved.node, ast.ClassDef) and depth < MAX_BASES:
             for base in resolved.node.bases:
                 yield from _iter_bases(tree, tree.resolve_base(resolved.module, resolved.node, base), depth + 1)
+
+
+def _makes_loss(method: ast.FunctionDef) -> bool:
+    """Return whether a method replaces a Trainer's loss, or its training; `train(self, mode)` is a model's."""
+    names = [argument.arg for argument in method.args.args]
+    is_training = method.name == "train" and names[:1] == ["self"] and "mode" not in names
+    return method.name == "compute_loss" or (
+        is_training and re.search(r"super\(|Trainer\.train\(", ast.unparse(method)) is None
+    )
 
 
 def _iter_called(tree: SourceTree, modules: Sequence[SourceModule]) -> Iterator[str]:

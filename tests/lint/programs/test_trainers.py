@@ -86,6 +86,14 @@ OTHER = "def get_strategy(args):\n    return Strategy(args)\n"
             f"torchrun train.py {OPTIONS}",
             "transformers trainer with its own loss",
         ),
+        *(
+            (
+                {"train.py": TRAINER + HF_PARSER + OWN_LOSS.replace("compute_loss", "train").replace("pass", body)},
+                f"torchrun train.py {OPTIONS}",
+                f"transformers trainer{own}",
+            )
+            for body, own in (("backward()", " with its own loss"), ("super().train()", ""))
+        ),
         (
             {
                 "script/rm/rm.py": 'import sys\nsys.path.append("..")\nfrom utils.trainer import Mine\n'
