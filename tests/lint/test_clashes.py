@@ -131,8 +131,10 @@ CASES = [
          ("generation 4", "generation 2")),
     Case("PR #5331", "accelerate launch --num_processes 8 --parallelism_config_tp_size 2 " + TRL.format("sft"),
          ("tp_size 2", "tp_size 1")),
-    Case("issue #7493", VERL + "actor_rollout_ref.actor.fsdp_config.fsdp_size=1",
+    Case("issue #7493, pytorch", VERL + "actor_rollout_ref.actor.fsdp_config.fsdp_size=1",
          ("fsdp_size=1", "fsdp_size=1 actor_rollout_ref.actor.strategy=fsdp2")),
+    Case("issue #7493, before", VERL + "actor_rollout_ref.actor.fsdp_config.fsdp_size=1",
+         ("fsdp_size=1", "fsdp_size=1 actor_rollout_ref.actor.fsdp_config.strategy=fsdp2")),
     Case("issue #9973", SWIFT.format("sft") + "--enable_channel_loss true --sequence_parallel_size 2",
          ("loss true", "loss false")),
 ]  # fmt: skip
