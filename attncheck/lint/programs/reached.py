@@ -121,12 +121,8 @@ class Follower:
         ends = [dict(values) for _ in branches]
         for branch, end in zip(branches, ends):
             self._follow_block(module, branch, end, depth)
-        for name in dict.fromkeys(name for end in ends for name in end):
-            value = _join_values([end[name] for end in ends if name in end])
-            if value is UNKNOWN:
-                values.pop(name, None)
-            else:
-                values[name] = value
+        names = dict.fromkeys(name for end in ends for name in end)
+        values |= {name: _join_values([end[name] for end in ends if name in end]) for name in names}
         self._follow_block(module, getattr(statement, "finalbody", []), values, depth)
 
     def _follow_loop(self, module: SourceModule, loop: ast.For, values: dict[str, Any], depth: int) -> None:
