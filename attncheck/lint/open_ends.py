@@ -69,6 +69,11 @@ def lacks_configuration(launch: Launch) -> bool:
     return any(end.startswith((CONFIGURATION_FILE, SCRIPT, OPTIONS)) for end in launch.open_ends)
 
 
+def _shows_no_absence(job: Job, launch: Launch) -> bool:
+    """Return whether the launch shows nothing by what it does not set: `"$@"` that sets everything is never empty."""
+    return lacks_configuration(launch) or (not job.settings and any(map(is_script_arguments, launch.whole)))
+
+
 def _find_unknown_files(words: Sequence[Word]) -> Iterator[Word]:
     """Yield the configuration files of a command whose paths are known only at run time."""
     for before, word in itertools.pairwise(words):
@@ -84,7 +89,7 @@ def soften_problems(job: Job, launch: Launch) -> Job:
         _soften_problem(problem, launch, is_completed)
         for problem in job.problems
         if problem.universal
-        or not lacks_configuration(launch)
+        or not _shows_no_absence(job, launch)
         # else settings that were not read may solve it
         or (problem.location.source and not problem.assumes_absence and not _adds_all(problem.sets, job))
     )
@@ -116,7 +121,7 @@ def describe_open_ends(launch: Launch) -> str:
 
 def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding | None:
     """Return a finding about a launch as a warning if it depends on unread parts; None if an unread file decides it."""
-    if lacks_configuration(launch) and any(_adds_all(fix.sets, job) for fix in finding.fixes[:1]):
+    if _shows_no_absence(job, launch) and any(_adds_all(fix.sets, job) for fix in finding.fixes[:1]):
         return None
     if finding.severity != "error" or not launch.open_ends or {*finding.locations} != {job.location}:
         return finding

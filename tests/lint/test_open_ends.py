@@ -213,3 +213,9 @@ def test_an_absent_setting_is_no_proof_at_another_setting(words: str, severity: 
     text = f"python -m openrlhf.cli.train_ppo_ray --pretrain m \\\n --packing_samples{words}"
     findings, _ = lint(text, "0.8.4")
     assert [finding.severity for finding in findings if "packing without" in finding.message] == [severity]
+
+
+@pytest.mark.parametrize(("setting", "is_said"), [("", False), ("trainer.n_gpus_per_node=8 ", True)])
+def test_arguments_that_set_everything_are_never_empty(setting: str, is_said: bool) -> None:
+    command = f'python3 -m verl.trainer.main_ppo {setting}"$@"'
+    assert bool(lint(command, "0.5.0")[0]) == is_said
