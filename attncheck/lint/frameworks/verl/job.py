@@ -246,7 +246,7 @@ def _count_gpus(config: LaunchConfig, world_size: Fact[int]) -> Fact[int]:
 
 
 def _list_other_pools(config: LaunchConfig) -> list[tuple[int, int]]:
-    """Return the nodes, and the GPUs on each, of the pools in addition to the trainer's."""
+    """Return the number of nodes of each pool besides the trainer's, with the GPUs of a node."""
     values = config.values
     pools = [
         (values.get_int(nodes), values.get_int(gpus_per_node))
@@ -259,7 +259,7 @@ def _list_other_pools(config: LaunchConfig) -> list[tuple[int, int]]:
 
 
 def _count_nodes(config: LaunchConfig, launch: Launch) -> int:
-    """Return the number of nodes that the launch may take: pools of GPUs may each have nodes of their own."""
+    """Return the number of nodes that the launch names, those of all pools together."""
     if config.is_reinforcement:
         own_nodes = sum(nodes for nodes, _ in _list_other_pools(config))
         return max(config.values.get_int("trainer.nnodes", fallback=1), 1) + own_nodes
