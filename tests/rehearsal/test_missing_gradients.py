@@ -44,7 +44,7 @@ def test_ranks_that_multiply_their_parts_are_named_also_with_parameters_that_not
 def test_the_script_s_code_in_the_model_is_named_if_no_gradient_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     record = SimpleNamespace(trainable=("weight",), gradient_hooks={}, gradients={}, patches=("Own.forward",))
     evidence: Any = SimpleNamespace(step=SimpleNamespace(ranks=[record]), observed_gradients={})
-    monkeypatch.setattr(gradients, "explain_loss", lambda _: SimpleNamespace(definition=None))
+    monkeypatch.setattr(gradients, "explain_loss", lambda _: SimpleNamespace(definition=None, reading=None))
     monkeypatch.setattr(gradients, "compute_gradients", lambda *_: {"weight": torch.ones(4)})
     monkeypatch.setattr(gradients, "fit_gradients", lambda *_: None)
     (text,) = gradients.run(evidence).violations

@@ -341,6 +341,5 @@ def _check_value(
         refused = "" if near else setting.value  # a misspelling belongs to no other release
         near += [default] if default in choices and setting.name not in TRAINED_NAMES else []
         sets = {setting.name: near[0]} if near else {}
-        yield SettingProblem(
-            "refuses", text, (evidence,), location, sets, refused_value=refused, is_registered=is_registered
-        )
+        problem = SettingProblem("refuses", text, (evidence,), location, sets, refused_value=refused)
+        yield replace(problem, is_registered=is_registered, mild=is_registered)  # a fork's registry may have it
