@@ -97,7 +97,7 @@ RAY = Absent("Ray places the processes as the program requests")
         ("poetry run conda run -n e --no-capture-output python t.py", "t.py", ["uv", "uv", "python"], Absent, Absent),
         ("env -u X A=b nohup nice -n 5 numactl -N 0 timeout 5h x", "x", ["prefix"] * 5, Absent, Absent),
         ("time sudo -E python t.py > log 2>&1 &", "t.py", ["prefix", "prefix", "python"], Absent, Absent),
-        ("D=--no_ssh; [ -z $OTHER ] || D=$OTHER; deepspeed $D t.py --x", "t.py --x", ["deepspeed"], Unreadable, Unreadable),
+        ("D=--no_ssh; [ -z $O ] || D=$O; deepspeed $D t.py --x", "t.py --x", ["deepspeed"], Unreadable, Unreadable),
         (
             'if [ $N = 1 ]; then A=(--num_processes 2); else A=(--tee 3); fi; accelerate launch "${A[@]}" t.py --x',
             "t.py --x", ["accelerate"], Unreadable, Unreadable,
