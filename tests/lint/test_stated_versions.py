@@ -352,6 +352,16 @@ def test_the_program_of_a_checkout_in_the_tree_is_read(tmp_path: Path) -> None:
     assert launch.job.version == "0.4.0" and not any("no such file" in remark for remark in launch.job.remarks)
 
 
+def test_a_clone_beside_the_tree_is_not_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exported tree has no .git that would end the search."""
+    files = {"verl-0.4.0/verl/__init__.py": "", "verl-0.4.0/verl/version/version": "0.4.0", "own/run.sh": VERL}
+    write_tree(tmp_path, {**files, "verl-0.4.0/verl/trainer/main_ppo.py": ""})
+    monkeypatch.chdir(tmp_path / "own")
+    assert find_stated_versions(read_source("run.sh")).versions.get("verl") is None
+    monkeypatch.chdir(tmp_path)
+    assert find_stated_versions(read_source("own/run.sh")).versions["verl"] == "0.4.0"
+
+
 @pytest.mark.parametrize(
     ("imports", "is_certain"),
     [

@@ -206,12 +206,20 @@ def folders_above(folder: Path) -> tuple[Path, ...]:
     return tuple(folders)
 
 
-@lru_cache(maxsize=1024)
 def list_checkouts(folder: Path, package: str) -> tuple[Path, ...]:
     """Return the folder in another one that is the checkout of a package, to install in place: "verl-0.4.0/verl".
 
-    If there are several, none is returned, because any of them may be installed.
+    If there are several, none is returned, because any of them may be installed. Nor is one above the current folder
+    outside a repository: clones that lie side by side do not belong to one another.
     """
+    is_above = folder in Path.cwd().parents
+    if is_above and not any(map(_is_repository, (folder, *folder.parents))):
+        return ()
+    return _find_checkouts(folder, package)
+
+
+@lru_cache(maxsize=1024)
+def _find_checkouts(folder: Path, package: str) -> tuple[Path, ...]:
     try:
         places = [folder / name for name in os.listdir(folder) if package in name.lower()]
     except (OSError, ValueError):  # a null byte

@@ -35,7 +35,7 @@ NEWEST_QUICKLY = [RELEASES[0], *(pytest.param(release, marks=pytest.mark.nightly
 PPO = "python3 -m verl.trainer.main_ppo"
 SFT = "torchrun --nnodes=1 --nproc_per_node=8 -m verl.trainer.sft_trainer"
 OLD_SFT = "torchrun --nnodes=1 --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer"
-ACTOR, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.model"
+ACTOR, MODEL, REF = "actor_rollout_ref.actor", "actor_rollout_ref.model", "actor_rollout_ref.ref"
 ULYSSES_SIZE = "ulysses_sequence_parallel_size"
 # A GRPO command that every release takes and that has nothing to object to.
 VALID = (
@@ -511,6 +511,9 @@ def test_the_token_budget_counts_the_ranks() -> None:
     budget += f" {ACTOR}.ppo_max_token_len_per_gpu=512"
     assert find_problems(budget)[0].mild and not find_problems(budget, "0.7.1")[0].mild
     assert find_problems(f"{budget} {ACTOR}.{ULYSSES_SIZE}=2") == ()
+    of_reference = f"{VALID} {REF}.log_prob_use_dynamic_bsz=True {REF}.log_prob_max_token_len_per_gpu=512"
+    assert find_problems(of_reference) == (), "no reference policy is started"
+    assert "too small" in find_problems(f"{of_reference} {ACTOR}.use_kl_loss=True")[0].message
 
 
 def test_fine_tuning() -> None:

@@ -169,7 +169,7 @@ def _token_budgets_too_small(config: LaunchConfig, job: Job) -> Iterator[Setting
     budgets = [(ACTOR, f"{ACTOR}.ppo_max_token_len_per_gpu", ring_size, f"{ACTOR}.use_dynamic_bsz")]
     budgets += [
         (owner, f"{owner}.log_prob_max_token_len_per_gpu", ring_size, f"{owner}.log_prob_use_dynamic_bsz")
-        for owner in (REF, ROLLOUT)
+        for owner in (*[REF] * config.has_reference, ROLLOUT)
         if config.values.has_any(f"{owner}.log_prob_max_token_len_per_gpu")
     ]
     if config.has_critic:
