@@ -212,14 +212,14 @@ def list_checkouts(folder: Path, package: str) -> tuple[Path, ...]:
     If there are several, none is returned, because any of them may be installed. Nor is one above the current folder
     outside a repository: clones that lie side by side do not belong to one another.
     """
-    is_above = folder in Path.cwd().parents
-    if is_above and not any(map(_is_repository, (folder, *folder.parents))):
-        return ()
-    return _find_checkouts(folder, package)
+    return _find_checkouts(folder, package, os.getcwd())
 
 
 @lru_cache(maxsize=1024)
-def _find_checkouts(folder: Path, package: str) -> tuple[Path, ...]:
+def _find_checkouts(folder: Path, package: str, current: str) -> tuple[Path, ...]:
+    is_above = folder in Path(current).parents
+    if is_above and not any(map(_is_repository, (folder, *folder.parents))):
+        return ()
     try:
         places = [folder / name for name in os.listdir(folder) if package in name.lower()]
     except (OSError, ValueError):  # a null byte
