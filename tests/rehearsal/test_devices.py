@@ -195,8 +195,12 @@ def test_a_trainer_that_looks_for_unused_parameters_does_not_stop_what_replaces_
 
 
 @pytest.mark.parametrize("has_gpu", [False, True])
-def test_deepspeed_compiles_nothing_without_a_gpu(has_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own optimisers stay its own by name, because ZeRO takes only those that it knows."""
+def test_deepspeed_compiles_nothing_without_a_gpu(
+    has_gpu: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its own optimisers stay its own by name, because ZeRO takes only those that it knows; the report has them."""
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    (tmp_path / "watch").mkdir()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     own = object()
     module: Any = SimpleNamespace(FusedAdam=own, DeepSpeedCPUAdam=own, build_shm_op=own, other=own)
@@ -212,3 +216,4 @@ def test_deepspeed_compiles_nothing_without_a_gpu(has_gpu: bool, monkeypatch: py
         )
         assert type(optimizer).__name__ == name and isinstance(optimizer, torch.optim.AdamW)
     assert module.build_shm_op() is None and module.other is own
+    assert {line.split(" ")[0] for line in list_replaced(str(tmp_path))} == {"FusedAdam", "DeepSpeedCPUAdam"}

@@ -10,8 +10,11 @@ Sources: deepspeed 0.19.6 `ops/adam/fused_adam.py`, `runtime/zero/utils.py` (ZeR
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
+
+from .absent import note
 
 
 def watch_engine(take_gradients: Callable[[], None], module: Any) -> None:
@@ -50,6 +53,7 @@ def replace_compiled_adam(module: Any) -> None:
         def __init__(self, params: Any = None, model_params: Any = None, **options: Any) -> None:
             known = {name: options[name] for name in ("lr", "betas", "eps", "weight_decay") if name in options}
             super().__init__(model_params if params is None else params, **known)
+            note(os.environ["ATTNCHECK_WATCH"], "optimizer", type(self).__name__)
 
     for name in set() if torch.cuda.is_available() else {"FusedAdam", "DeepSpeedCPUAdam"} & vars(module).keys():
         setattr(module, name, type(name, (Adam,), {}))
