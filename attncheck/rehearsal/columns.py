@@ -20,6 +20,7 @@ from attncheck.lint.programs.reached import HELPERS
 from attncheck.lint.programs.syntax import list_kind, list_nodes
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal.shapes import read_shapes
+from attncheck.rehearsal.worker.turns import SHAREGPT
 
 VARIABLE_FOLDER = re.compile(r"^\$\{?\w+\}?/")  # a path that begins with a variable
 PROJECT = ("pyproject.toml", "setup.py", "setup.cfg")
@@ -42,7 +43,7 @@ LITERALS = ("true", "false", "none")
 MARKER = re.compile(r"<\|(im_start|im_end|start_header_id|eot_id)\|>")
 CONVERSATIONS = {"messages", "conversations"}
 ROW_SUFFIXES = (".jsonl", ".json")
-SPEAKERS = {"human": "user", "gpt": "assistant", "observation": "tool"}
+SPEAKERS = {**{name: role for role, name in SHAREGPT.items()}, "observation": "tool"}
 MAX_BYTES, MAX_ROWS, MAX_KINDS = 1 << 20, 50, 8  # of the user's data
 MAX_MODULES = 200  # in addition to the script
 MAX_COLUMNS = 200

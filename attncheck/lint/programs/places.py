@@ -217,8 +217,7 @@ def list_checkouts(folder: Path, package: str) -> tuple[Path, ...]:
 
 @lru_cache(maxsize=1024)
 def _find_checkouts(folder: Path, package: str, current: str) -> tuple[Path, ...]:
-    is_above = folder in Path(current).parents
-    if is_above and not any(map(_is_repository, (folder, *folder.parents))):
+    if folder in Path(current).parents and not any(map(_is_repository, (folder, *folder.parents))):
         return ()
     try:
         places = [folder / name for name in os.listdir(folder) if package in name.lower()]
