@@ -12,13 +12,13 @@ from attncheck.agree.reading import ReadJob, read_job
 from attncheck.core import codec
 from attncheck.core.agreement import ENGINES, EngineName, Rollout, Scoring
 from attncheck.core.io.errors import Unanswered
-from attncheck.core.launch import Source
+from attncheck.core.launch import ReadFile, Source
 from attncheck.core.report import Finding, Fix, Problem, Report
 from attncheck.core.results.agree import AgreedModel, AgreeSection, Cause
 from attncheck.core.snapshot import Known, Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.probes.payload.model import files
-from attncheck.lint import run as lint
+from attncheck.lint.context import ReadModel
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import corrections
 from attncheck.rehearsal.corrections import Correction
@@ -46,8 +46,8 @@ class AgreeRequest:
 
     model: str = ""
     sources: tuple[Source, ...] = ()
-    read_model: lint.ReadModel | None = None
-    make_reader: Callable[[Source], lint.ReadFile] | None = None
+    read_model: ReadModel | None = None
+    make_reader: Callable[[Source], ReadFile] | None = None
     engine: EngineName | str = ""
     engine_model: str = ""
     full_model: bool = False

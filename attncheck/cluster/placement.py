@@ -56,9 +56,10 @@ def choose_placement(request: PlacementRequest, snapshot: Snapshot, counts: Mapp
 def _read_jobs(sources: Sequence[Source], snapshot: Snapshot) -> list[Job]:
     """Return the launches in `sources` with a known number of GPUs; nothing is run."""
     from attncheck.lint import run as lint
+    from attncheck.lint.context import Request
 
     inputs = Inputs(sources)
-    report = lint.run(snapshot, lint.Request(tuple(sources), skip_unknown=True), inputs.read_model, inputs.read_file)
+    report = lint.run(snapshot, Request(tuple(sources), skip_unknown=True), inputs.read_model, inputs.read_file)
     return [linted.job for linted in launches_of(report) if isinstance(linted.job.gpus, Known)]
 
 

@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -54,6 +54,7 @@ class Source:
         return [0, *(match.end() for match in re.finditer("\n", self.text))]
 
 
+ReadFile = Callable[[str], "Source | None"]  # reads the file at a path; None if it cannot be read
 Span = tuple[int, int]  # offsets in a source's text; the second is exclusive
 NOWHERE: Span = (-1, -1)  # assembled from several places, so it cannot be edited in place
 
@@ -173,6 +174,11 @@ class Launch:
     written: Source | None = None  # its program, if the script that starts it has written it
     # `environ` with locations; a variable that may not reach the job counts as unknown
     variables: tuple[Setting, ...] = ()
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """Return the files that it was read from, by name: its own source, and the configuration file it names."""
+        return {source.name: source for source in (self.source, self.file) if source is not None}
 
     @property
     def starts_written_script(self) -> bool:

@@ -176,6 +176,7 @@ class CheckRunner:
 
     def _run_lint(self) -> Iterator[Report]:
         from attncheck.lint import run as lint
+        from attncheck.lint.context import Request
 
         self.report_progress("reading the launch")
         if "device" in self.level.lanes and not self.policy.target:  # the launch is judged by this machine's GPUs
@@ -183,9 +184,7 @@ class CheckRunner:
         snapshot = replace(self._apply_target(self.snapshot()), model=Absent("the launch names its own model"))
         model = self.policy.models[0] if len(self.policy.models) == 1 else ""
         version = self.policy.framework_version
-        base_request = lint.Request(
-            (), version=version, model=model, select=self.policy.select, ignore=self.policy.ignore
-        )
+        base_request = Request((), version=version, model=model, select=self.policy.select, ignore=self.policy.ignore)
         # The command may be any program; a file that the policy names is expected to start a training.
         for sources, any_program in ((self.file_sources, False), (self.command_sources, True)):
             if sources:

@@ -7,8 +7,8 @@ text, and the launchers before the program are removed. A framework reads the re
 To add a framework: a module or folder in `frameworks/` with its record `FRAMEWORK`. To add a launcher: a module in
 `launchers/` with its `LAUNCHER`.
 
-Read first: `frameworks/__init__.py`, `launchers/deepspeed.py`, then `run.py`. `shell/` parses bash; `files/` reads and
-edits YAML, TOML and JSON in place; `fields/` and `names/` hold the settings of each release.
+Read first: `frameworks/__init__.py`, `launchers/deepspeed.py`, then `judging.py`. `shell/` parses bash; `files/` reads
+and edits YAML, TOML and JSON in place; `fields/` and `names/` hold the settings of each release.
 
 Imports: `doctor`, `workers`, `core`; no torch, no framework.
 """

@@ -2,12 +2,12 @@
 
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from attncheck.core.io.secrets import remember_settings
-from attncheck.core.launch import COMMAND, Source, Word
+from attncheck.core.launch import COMMAND, ReadFile, Source, Word
 from attncheck.lint.launchers import srun
 from attncheck.lint.launchers.options import parse_leading_options, program_name
 from attncheck.lint.programs.places import REPOSITORY_MARKS
@@ -30,7 +30,6 @@ FOUND_PROGRAM = re.compile(r"\$\((?:which|command -v|type -P) ([\w.+-]+)\)")
 TOP_FOLDER = re.compile(r"\$\(git (?:-C @[\w./-]* )?rev-parse --show-toplevel(?: 2>/dev/null)?\)")
 WORKING_FOLDER = re.compile(r"(?:\$\(pwd(?: -P)?\)|`pwd`|\$PWD|\$\{PWD\})/+(?=[^/])")
 MAX_FOLDERS = 4  # nesting depth: $(dirname "$(cd "$(dirname "$0")" && pwd)")
-ReadFile = Callable[[str], "Source | None"]
 
 
 def resolve_path(text: str, script: Source, folder: str) -> str:

@@ -6,18 +6,17 @@ in a table drops the parents' content of that table.
 """
 
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from attncheck.core.io.errors import BadUsage
-from attncheck.core.launch import Launch, Setting, Source
+from attncheck.core.launch import Launch, ReadFile, Setting, Source
 from attncheck.lint.fields.written import parse_value
 from attncheck.lint.files import configuration
 from attncheck.lint.open_ends import COULD_NOT_BE_READ, find_open_ends
 
 MAX_PARENTS = 20
 MARK = "._override_"
-ReadFile = Callable[[str], "Source | None"]
 
 
 def attach_parents(launch: Launch, read_file: ReadFile) -> Launch:

@@ -8,14 +8,17 @@ from pathlib import Path
 
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import Job, UnknownSetting
-from attncheck.core.launch import Edit, Launch, Source, Word
+from attncheck.core.launch import Edit, Launch, ReadFile, Source, Word
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.target import with_version
 from attncheck.lint import frameworks, proof
-from attncheck.lint import run as lint
+from attncheck.lint.context import ReadModel
+from attncheck.lint.correcting import format_launch_diff, reread_launch
 from attncheck.lint.frameworks import Framework
+from attncheck.lint.judging import add_model, remember_secrets
 from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
+from attncheck.lint.recognition import FoundLaunch, find_framework_launches
 from attncheck.lint.release import ChosenRelease, choose_release, may_be_met
 from attncheck.lint.stated_versions import OWN_FILES, find_stated_versions, is_own_source
 
@@ -24,18 +27,18 @@ from attncheck.lint.stated_versions import OWN_FILES, find_stated_versions, is_o
 class ReadLaunch:
     """A launch, and the job that its framework's release derives from it."""
 
-    recognised: lint.FoundLaunch
+    recognised: FoundLaunch
     job: Job
     snapshot: Snapshot  # includes the launch's model
-    read_file: lint.ReadFile
+    read_file: ReadFile
     corrections: tuple[UnknownSetting, ...] = ()  # names that the running program refuses, each with any new name
 
 
 def read_launches(
     snapshot: Snapshot,
     source: Source,
-    read_model: lint.ReadModel,
-    read_file: lint.ReadFile,
+    read_model: ReadModel,
+    read_file: ReadFile,
     own_loops: bool = True,
 ) -> list[ReadLaunch]:
     """Return the launches of a source, as read by the installed release of their framework, or else the newest.
@@ -44,9 +47,9 @@ def read_launches(
     source.
     """
     known = frameworks.load_all() if own_loops else frameworks.load()
-    request, programs = lint.Request((source,)), make_program_reader(snapshot)
+    programs = make_program_reader(snapshot)
     launches = []
-    for found_launch in _find_launches(source, request, known, read_file):
+    for found_launch in _find_launches(source, known, read_file):
         recognised = _recognise_by_program(found_launch, known, programs)
         framework, launch = recognised.framework, recognised.launch
         release, job, model_snapshot = _read_in_release(recognised, snapshot, read_model)
@@ -56,18 +59,18 @@ def read_launches(
         own_snapshot = _use_own_release(snapshot, recognised)
         if own_snapshot is not snapshot:
             release, job, model_snapshot = _read_in_release(recognised, own_snapshot, read_model)
-        lint.remember_secrets(launch, job)
+        remember_secrets(launch, job)
         corrections = tuple(_iter_corrections(recognised, job, release))
         launches.append(ReadLaunch(recognised, job, model_snapshot, read_file, corrections))
     return launches
 
 
 def _read_in_release(
-    recognised: lint.FoundLaunch, snapshot: Snapshot, read_model: lint.ReadModel
+    recognised: FoundLaunch, snapshot: Snapshot, read_model: ReadModel
 ) -> tuple[ChosenRelease, Job, Snapshot]:
     """Return the release of a launch's framework, the job that it derives, and the snapshot with the launch's model."""
     framework, launch = recognised.framework, recognised.launch
-    model_snapshot = lint.add_model(snapshot, framework.model(launch), read_model)
+    model_snapshot = add_model(snapshot, framework.model(launch), read_model)
     read_as = partial(_read_job, framework, launch, model_snapshot)
     release = choose_release(framework, read_as, snapshot, "", partial(may_be_met, snapshot))
     return release, read_as(release.version), model_snapshot
@@ -100,7 +103,7 @@ def find_vendored(launch: Launch, framework: str) -> tuple[str, str] | None:
     return folder, os.path.relpath(inner, folder).split(os.sep)[0]
 
 
-def _use_own_release(snapshot: Snapshot, recognised: lint.FoundLaunch) -> Snapshot:
+def _use_own_release(snapshot: Snapshot, recognised: FoundLaunch) -> Snapshot:
     """Return the snapshot with the release of the framework's source next to the launch, known or not, if that runs."""
     name = recognised.framework.distribution
     vendored = find_vendored(recognised.launch, recognised.framework.name)
@@ -112,7 +115,7 @@ def _use_own_release(snapshot: Snapshot, recognised: lint.FoundLaunch) -> Snapsh
     return with_version(snapshot, name, stated.versions[name] if is_own else "")
 
 
-def _iter_corrections(recognised: lint.FoundLaunch, job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:
+def _iter_corrections(recognised: FoundLaunch, job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:
     """Yield the unknown names that are proven to be refused, or belong to the framework's own program or a file.
 
     If the source was not found, the release decides; if that has gaps, only renamed names are known to be refused.
@@ -125,17 +128,15 @@ def _iter_corrections(recognised: lint.FoundLaunch, job: Job, release: ChosenRel
             yield replace(unknown, near="")
 
 
-def _find_launches(
-    source: Source, request: lint.Request, known: tuple[Framework, ...], read_file: lint.ReadFile
-) -> list[lint.FoundLaunch]:
+def _find_launches(source: Source, known: tuple[Framework, ...], read_file: ReadFile) -> list[FoundLaunch]:
     """Return the launches of trainers that lint knows, or else those of scripts with their own loop."""
-    launches = list(lint.find_framework_launches(source, request, known, read_file))
+    launches = list(find_framework_launches(source, "", known, read_file))
     return [launch for launch in launches if launch.framework.is_linted] or launches
 
 
 def _recognise_by_program(
-    recognised: lint.FoundLaunch, known: tuple[Framework, ...], programs: ProgramReader
-) -> lint.FoundLaunch:
+    recognised: FoundLaunch, known: tuple[Framework, ...], programs: ProgramReader
+) -> FoundLaunch:
     """Return a launch with the framework that its script fits, because the script may only share a framework's name."""
     framework, launch = recognised.framework, recognised.launch
     if not framework.style:
@@ -170,12 +171,12 @@ def rewrite(
     job = replace(read.job, unknown_settings=corrections)
     try:
         edits = (*read.recognised.framework.write(original, job, sets), *more_edits)
-        rewritten = lint.reread_launch(read.recognised, edits, read.read_file) if edits else original
+        rewritten = reread_launch(read.recognised, edits, read.read_file) if edits else original
     except ValueError as error:
         raise Unanswered(f"{read.job.location}: the launch cannot be changed in place: {error}") from None
     if rewritten is None:
         raise Unanswered(f"{read.job.location}: the launch can no longer be read after the change")
-    return Rewritten(replace(rewritten, program=original.program), lint.format_launch_diff(original, edits))
+    return Rewritten(replace(rewritten, program=original.program), format_launch_diff(original, edits))
 
 
 def format_with_files(launch: Launch, folder: str) -> tuple[PastedCommand, Mapping[str, str]]:

@@ -1,15 +1,12 @@
 """Reads the settings of a launch from the script that it starts, if they are literals in it."""
 
 import posixpath
-from collections.abc import Callable
 from dataclasses import replace
 
-from attncheck.core.launch import Launch, Source
+from attncheck.core.launch import Launch, ReadFile, Source
 from attncheck.lint.files import configuration, python
 from attncheck.lint.open_ends import find_open_ends
 from attncheck.lint.programs.places import find_own_program, find_working_folder
-
-ReadFile = Callable[[str], "Source | None"]
 
 
 def attach_script(launch: Launch, read_file: ReadFile) -> Launch:

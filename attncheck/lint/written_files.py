@@ -2,16 +2,15 @@
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from attncheck.core.launch import Source, Word
+from attncheck.core.launch import ReadFile, Source, Word
 from attncheck.lint.shell.commands import Command, WrittenFile
 from attncheck.lint.sources import detect_kind
 
 EDITORS = {"sed", "perl", "yq"}
 KEY_VALUE = re.compile(r"^([A-Za-z_]\w*):.*$", re.MULTILINE)
-ReadFile = Callable[[str], "Source | None"]
 
 
 @dataclass

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import DROP, Job, UnknownSetting
-from attncheck.core.launch import Edit, Launch, Setting, SourceLocation, Word
+from attncheck.core.launch import Edit, Launch, ReadFile, Setting, SourceLocation, Word
 from attncheck.core.rehearsal import FREE, JOB_FOLDER, TEXT_COLUMNS, UNDOCUMENTED, DataForm, JobCut, Materials
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
@@ -34,7 +34,6 @@ from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
 from attncheck.lint.rewriting import ReadLaunch, find_vendored, format_with_files, rewrite
-from attncheck.lint.run import ReadFile
 from attncheck.lint.stated_versions import OWN_FILES
 from attncheck.rehearsal.columns import (
     PROJECT,

@@ -10,7 +10,7 @@ from attncheck.core import codec
 from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import AttncheckError, Unanswered
-from attncheck.core.launch import Source
+from attncheck.core.launch import ReadFile, Source
 from attncheck.core.rehearsal import PAIRED_FORMS, JobCut, Materials
 from attncheck.core.report import Report
 from attncheck.core.results.labels import ROLE_TEXTS, LabelledLaunch, LabelsSection, RoleCount, Span
@@ -18,7 +18,7 @@ from attncheck.core.results.lint import LintSection
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.probes.payload.model import files
-from attncheck.lint import run as lint
+from attncheck.lint.context import ReadModel
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting, execution, kept_labels
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
@@ -54,8 +54,8 @@ class LabelsRequest:
     """
 
     sources: tuple[Source, ...]
-    read_model: lint.ReadModel
-    make_reader: Callable[[Source], lint.ReadFile]
+    read_model: ReadModel
+    make_reader: Callable[[Source], ReadFile]
     template: str = ""
     seed: int = 0
     trusts_script: bool = False

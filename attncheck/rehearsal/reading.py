@@ -5,9 +5,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from attncheck.core.launch import Source
+from attncheck.core.launch import ReadFile, Source
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint import run as lint
+from attncheck.lint.context import ReadModel
+from attncheck.lint.judging import add_model
 from attncheck.lint.launches import CONFIG_SUFFIXES
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting, paired
@@ -21,8 +22,8 @@ class Request:
     """The launches to rehearse, each with its source; the permitted fixes; the seed of documents and weights."""
 
     sources: tuple[Source, ...]
-    read_model: lint.ReadModel
-    make_reader: Callable[[Source], lint.ReadFile]
+    read_model: ReadModel
+    make_reader: Callable[[Source], ReadFile]
     fix: bool = True
     seed: int = 0
     steps: int = 0  # 0: as many as needed
@@ -78,13 +79,11 @@ def read_launches_of(snapshot: Snapshot, request: Request, source: Source) -> li
             own = others[:1]
         launches = own or launches
     if request.model:
-        snapshot = lint.add_model(snapshot, request.model, request.read_model)
+        snapshot = add_model(snapshot, request.model, request.read_model)
         return [replace(read, job=replace(read.job, model=request.model), snapshot=snapshot) for read in launches]
     models = map(_find_model_folder, launches)
     return [
-        replace(
-            read, job=replace(read.job, model=model), snapshot=lint.add_model(read.snapshot, model, request.read_model)
-        )
+        replace(read, job=replace(read.job, model=model), snapshot=add_model(read.snapshot, model, request.read_model))
         if model
         else read
         for read, model in zip(launches, models)
@@ -99,7 +98,7 @@ def _find_model_folder(read: ReadLaunch) -> str:
     return next((name for name in places if os.path.isfile(os.path.join(launch.folder, name, "config.json"))), "")
 
 
-def _read_nearby(read_file: lint.ReadFile) -> lint.ReadFile:
+def _read_nearby(read_file: ReadFile) -> ReadFile:
     """Return a reader that, if a configuration file is missing, takes one with the longest end of its path.
 
     With a folder the end is that of the same file in another checkout.

@@ -20,6 +20,7 @@ from attncheck.doctor.engine import run_rules
 from attncheck.doctor.needs import Need
 from attncheck.doctor.profile import needs_of_profile
 from attncheck.lint import run as lint
+from attncheck.lint.context import Request
 from attncheck.measure.determinism import make_report
 from attncheck.ring.communication_findings import make_findings
 from tests import snapshots as s
@@ -47,7 +48,7 @@ def judge(snapshot: Snapshot) -> Presentation:
 
 def launch(command: str, snapshot: Snapshot, **fields: Any) -> Presentation:
     """Present a launch to lint."""
-    request = lint.Request((Source("run.sh", command, "shell"),), **fields)
+    request = Request((Source("run.sh", command, "shell"),), **fields)
     return lambda folder: lint.run(snapshot, request, read_model, read_no_file)
 
 

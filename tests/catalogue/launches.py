@@ -14,6 +14,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.engine import run_rules
 from attncheck.doctor.needs import Need
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.ring.parity import make_growth_finding
 from tests import snapshots as s
 from tests.catalogue.mode import Missed, Mode
@@ -82,7 +83,7 @@ def launch(
             snapshot = s.with_package(snapshot, name, release)
         snapshot = without_imports(s.without_packages(snapshot, *without))
         fact = s.with_model(snapshot, **(model or {})).model
-        request = run.Request((Source("launch", text, kind),), version=version)
+        request = Request((Source("launch", text, kind),), version=version)
         return run.run(snapshot, request, lambda name: fact, read_no_file)
 
     return present

@@ -19,6 +19,7 @@ from attncheck.doctor.engine import run_rules
 from attncheck.doctor.probes.model import read_model
 from attncheck.doctor.profile import needs_of_job, needs_of_profile
 from attncheck.lint import run as lint_run
+from attncheck.lint.context import Request
 from attncheck.measure import determinism
 from attncheck.smoke import checks
 from attncheck.smoke import run as smoke_run
@@ -60,7 +61,7 @@ def lint(text: str, snapshot: Snapshot | None = None, kind: Any = "shell", **pac
     for name, version in packages.items():
         snapshot = s.with_package(snapshot or s.h200(), name.replace("_", "-"), version)
     source = Source("launch.yaml" if kind == "yaml" else "run.sh", text, kind)
-    request = lint_run.Request((source,))
+    request = Request((source,))
     target = snapshot or s.h200()
     return lambda folder: lint_run.run(target, request, launches.read_model, launches.read_no_file)
 

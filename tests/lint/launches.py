@@ -16,6 +16,7 @@ from attncheck.core.report import Report
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.probes import model as models
 from attncheck.lint import launches, run
+from attncheck.lint.context import Request
 from tests import snapshots as s
 
 FOLDER = Path(__file__).parents[1] / "data" / "launch"
@@ -72,4 +73,4 @@ def read_launch(path: Path) -> Source:
 
 def lint_file(path: Path, snapshot: Snapshot, **fields: Any) -> Report:
     """Return lint's report on one launch of the corpus."""
-    return run.run(snapshot, run.Request((read_launch(path),), **fields), read_model, read_no_file)
+    return run.run(snapshot, Request((read_launch(path),), **fields), read_model, read_no_file)

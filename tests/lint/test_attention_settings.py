@@ -8,6 +8,7 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Finding
 from attncheck.core.launch import Source
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from tests import snapshots as s
 from tests.lint import launches
 
@@ -21,7 +22,7 @@ VERL = (
 
 def lint(text: str, **fields: object) -> list[Finding]:
     snapshot = s.with_model(s.h200(), **fields) if fields else s.h200()
-    request = run.Request((Source("run.sh", text, "shell"),))
+    request = Request((Source("run.sh", text, "shell"),))
     report = run.run(s.with_package(s.with_package(snapshot, "trl", "1.16.0"), "verl", "0.8.0"), request,
                      launches.read_model, launches.read_no_file)  # fmt: skip
     return [finding for finding in report.findings if finding.code == "ATN441" and (

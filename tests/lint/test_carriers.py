@@ -15,6 +15,8 @@ from attncheck.core.launch import NOWHERE, Kind, Launch, Source
 from attncheck.core.results.lint import launches_of
 from attncheck.lint import frameworks, python_scripts, run
 from attncheck.lint.called_scripts import resolve_path
+from attncheck.lint.context import Request
+from attncheck.lint.correcting import NEEDS_QUOTES
 from attncheck.lint.embedded import align_text
 from attncheck.lint.files.editing import apply_edits, remove_setting
 from attncheck.lint.launches import find_launches
@@ -463,7 +465,7 @@ OLD_NAMES = "deepspeed --module openrlhf.cli.train_sft --pretrain m --max_len 4"
 
 def lint_source(text: str, kind: Kind, other: str = "") -> LintedLaunch:
     files = {"other.sh": Source("other.sh", other, "shell")} if other else {}
-    request = run.Request((Source("given", text, kind),), version="0.11.2")
+    request = Request((Source("given", text, kind),), version="0.11.2")
     (linted,) = launches_of(run.run(launches.make_environments()["h200"], request, launches.read_model, files.get))
     return linted
 
@@ -496,7 +498,7 @@ def test_a_script_in_a_string_is_corrected_there() -> None:
 
 @pytest.mark.parametrize(("text", "is_safe"), [("--a b", True), (" \\\n  --a", True), ("'a b'", False), ("$X", False)])
 def test_what_needs_quotes_is_not_written_into_a_string(text: str, is_safe: bool) -> None:
-    assert (run.NEEDS_QUOTES.search(text) is None) is is_safe
+    assert (NEEDS_QUOTES.search(text) is None) is is_safe
 
 
 def test_a_damaged_script_that_is_called_leaves_the_others_read() -> None:

@@ -16,6 +16,7 @@ from attncheck.core.launch import Kind, Source
 from attncheck.core.report import Report
 from attncheck.doctor.knowledge import clashes
 from attncheck.lint import frameworks, run
+from attncheck.lint.context import Request
 from attncheck.lint.sources import read_source
 from attncheck.report.sections.lint import launch_rows
 from tests import snapshots as s
@@ -167,7 +168,7 @@ def make_report(
     snapshot = replace(snapshot, imports=Absent("not asked"))
     snapshot = replace(snapshot, experiments=Known(experiments) if experiments else Absent("not asked"))
     name = "run.sh" if case.kind == "shell" else "run.yaml"
-    request = run.Request((Source(name, text, case.kind),), framework=framework.name)
+    request = Request((Source(name, text, case.kind),), framework=framework.name)
     return run.run(snapshot, request, launches.read_model, read_file)
 
 
@@ -227,7 +228,7 @@ def test_a_preset_has_the_precision_of_the_job(preset: str, precision: str, is_f
     case = next(case for case in CASES if case.thread == "issue #7837")
     text = SWIFT.format("sft") + f"--torch_dtype {precision} --deepspeed {preset}"
     snapshot = s.with_package(s.with_package(s.h200(), "deepspeed", "0.18.3"), "ms-swift", "3.10.2")
-    request = run.Request((Source("run.sh", text, "shell"),), framework="ms-swift")
+    request = Request((Source("run.sh", text, "shell"),), framework="ms-swift")
     report = run.run(snapshot, request, launches.read_model, launches.read_no_file)
     row = find_row(case)
     assert any(row.source in line for finding in report.findings for line in finding.evidence) == is_faulty
@@ -246,5 +247,5 @@ def test_a_trainer_with_its_own_loss_lacks_the_faults_of_trls(tmp_path: Path, ba
     script = tmp_path / "run.sh"
     script.write_text("python train.py --output_dir o --gradient_accumulation_steps 4\n")
     snapshot = s.with_package(s.with_package(s.laptop(), "trl", "1.5.0"), "transformers", "5.5.4")
-    report = run.run(snapshot, run.Request((read_source(str(script)),)), launches.read_model, launches.read_no_file)
+    report = run.run(snapshot, Request((read_source(str(script)),)), launches.read_model, launches.read_no_file)
     assert sum("PR #6006" in str(finding.evidence) for finding in report.findings) == count

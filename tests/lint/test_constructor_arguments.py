@@ -10,6 +10,7 @@ import transformers
 
 from attncheck.core.findings import Finding
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.lint.fields.names import build_parser_options
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.sources import read_source
@@ -33,7 +34,7 @@ def lint_program(folder: Path, text: str, trl: str, transformers_version: str = 
     source = read_source(str(folder / "run.sh"))
     snapshot = s.with_package(s.h200(), "transformers", transformers_version)
     snapshot = s.with_package(snapshot, "trl", trl) if trl else snapshot
-    report = run.run(snapshot, run.Request((source,)), read_model, make_file_reader((source,)))
+    report = run.run(snapshot, Request((source,)), read_model, make_file_reader((source,)))
     assert report.findings is not None
     return [finding for finding in report.findings if finding.code == "ATN440"]
 

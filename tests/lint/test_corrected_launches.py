@@ -21,6 +21,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import frameworks, run
+from attncheck.lint.context import Request
 from attncheck.lint.files import editing
 from tests.lint import launches
 
@@ -82,7 +83,7 @@ def _mutate_keys(text: str, chance: random.Random) -> str:
 
 
 def lint(source: Source, snapshot: Snapshot, version: str) -> Report | None:
-    request = run.Request((source,), version=version, framework="")
+    request = Request((source,), version=version, framework="")
     try:
         return run.run(snapshot, request, launches.read_model, launches.read_no_file)
     except AttncheckError:

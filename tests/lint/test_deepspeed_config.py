@@ -14,6 +14,7 @@ from attncheck.core.model import Model
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from tests import snapshots
 
 AUTO = {
@@ -71,7 +72,7 @@ def lint(text: str, kind: Kind, files: dict[str, Any], version: str = "") -> tup
         for name, content in files.items()
     }
     source = Source({"yaml": "job.yaml"}.get(kind, "run.sh"), text, kind)
-    report = run.run(snapshots.h200(), run.Request((source,), version=version), read_no_model, sources.get)
+    report = run.run(snapshots.h200(), Request((source,), version=version), read_no_model, sources.get)
     return launches_of(report)[0].job, report
 
 
@@ -240,5 +241,5 @@ def test_divided_gradients_are_an_error_where_nothing_else_can_be(options: str, 
     """accelerate's file, which is not there, may name DeepSpeed: then nothing is proven."""
     source = Source("run.sh", f"accelerate launch {options} {TRL}", "shell")
     snapshot = snapshots.with_package(snapshots.h200(), "transformers", "5.3.0")
-    report = run.run(snapshot, run.Request((source,), version="1.0.0"), read_no_model, lambda name: None)
+    report = run.run(snapshot, Request((source,), version="1.0.0"), read_no_model, lambda name: None)
     assert [finding.severity for finding in report.findings if finding.code == "ATN457"] == severities

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from attncheck.core.io.errors import Unanswered
-from attncheck.core.launch import Source
+from attncheck.core.launch import ReadFile, Source
 from attncheck.core.report import Report
 from attncheck.core.results.lint import LintSection, launches_of
 from attncheck.lint import folders, inputs, run
+from attncheck.lint.context import Request
 from attncheck.lint.files import configuration
 from attncheck.lint.time_limit import TimeLimit, time_limit
 from attncheck.report.formats import github, sarif, text
@@ -58,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def lint_paths(*names: str) -> Report:
     given = inputs.read_inputs(names, None)
-    request = run.Request(given.sources, below_folders=given.below_folders, left_out=given.left_out)
+    request = Request(given.sources, below_folders=given.below_folders, left_out=given.left_out)
     read_file = inputs.make_file_reader(given.sources)
     snapshot = launches.make_environments()["h200"]
     return run.run(snapshot, request, launches.read_model, read_file, inputs.make_readers(given))
@@ -113,7 +114,7 @@ def test_a_file_that_takes_too_long_is_told(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(run, "FILE_SECONDS", 0.05)
     original = run.Linter.lint
 
-    def lint(self: run.Linter, source: Source, read_file: run.ReadFile) -> list[Report]:
+    def lint(self: run.Linter, source: Source, read_file: ReadFile) -> list[Report]:
         while source.name.endswith("a.sh"):
             pass
         return original(self, source, read_file)

@@ -8,6 +8,7 @@ import pytest
 
 from attncheck.core.launch import Source
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.sources import read_source
 from tests import snapshots as s
@@ -54,7 +55,7 @@ def test_a_module_that_calls_nothing_trains_nothing(
     )
     monkeypatch.chdir(tmp_path)
     source = read_source("run.sh")
-    report = run.run(s.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
+    report = run.run(s.h200(), Request((source,)), read_model, make_file_reader((source,)))
     found = [item for item in report.findings if "calls nothing" in item.message]
     assert [item.severity for item in found] == ["error"] * count
 
@@ -63,5 +64,5 @@ def test_nemo_rl_s_algorithms_are_no_programs() -> None:
     text = "uv run python -m nemo_rl.algorithms.grpo --config x.yaml policy.model_name=m\n"
     for script, count in ((text, 1), (text.replace("-m nemo_rl.algorithms.grpo", "examples/run_grpo.py"), 0)):
         source = Source("run.sh", script, "shell")
-        report = run.run(s.h200(), run.Request((source,)), read_model, lambda name: None)
+        report = run.run(s.h200(), Request((source,)), read_model, lambda name: None)
         assert sum("calls nothing" in item.message for item in report.findings) == count

@@ -9,6 +9,7 @@ import pytest
 from attncheck.core.findings import Finding
 from attncheck.doctor.target import forget_packages
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.sources import read_source
 from tests import snapshots as s
@@ -40,7 +41,7 @@ def lint(
     command = command or f"torchrun train.py --output_dir o --gradient_accumulation_steps 4 {options}\n"
     write_tree(folder, {**files, "run.sh": command, ".git/HEAD": ""})
     source = read_source(str(folder / "run.sh"))
-    request = run.Request((source,), stated="all")
+    request = Request((source,), stated="all")
     report = run.run(forget_packages(s.h200(), "unknown"), request, read_model, make_file_reader((source,)))
     [finding] = [finding for finding in report.findings if finding.code == "ATN429"]
     return finding

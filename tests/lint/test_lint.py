@@ -20,6 +20,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.lint.sources import read_source
 from tests import snapshots as s
 from tests.conftest import Run
@@ -72,7 +73,7 @@ def parse_report(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 def lint_text(text: str, snapshot: Snapshot | None = None, **fields: Any) -> Report:
     source = Source("run.sh", text, "shell")
     snapshot = snapshot or launches.make_environments()["h200"]
-    return run.run(snapshot, run.Request((source,), **fields), launches.read_model, launches.read_no_file)
+    return run.run(snapshot, Request((source,), **fields), launches.read_model, launches.read_no_file)
 
 
 def test_a_script_is_judged_and_corrected_and_never_run(attncheck: Run, script: Path) -> None:
@@ -311,7 +312,7 @@ def test_nothing_heavy_is_imported(script: Path) -> None:
 def test_a_file_that_changed_meanwhile_is_not_written(script: Path) -> None:
     source = read_source(str(script))
     snapshot = replace(launches.make_environments()["h200"], model=Known(s.QWEN2_MODEL))
-    report = run.run(snapshot, run.Request((source,)), launches.read_model, launches.read_no_file)
+    report = run.run(snapshot, Request((source,)), launches.read_model, launches.read_no_file)
     script.write_text(script.read_text() + "# one more line\n")
     with pytest.raises(BadUsage, match="changed since it was read"):
         list(run.write_safe_edits(report, lambda name: source))
@@ -320,12 +321,10 @@ def test_a_file_that_changed_meanwhile_is_not_written(script: Path) -> None:
 def test_a_framework_may_be_named(tmp_path: Path) -> None:
     source = Source("a.yaml", "model_name_or_path: x\nstage: sft\nfinetuning_type: lora\ntemplate: qwen\n", "yaml")
     snapshot = launches.make_environments()["h200"]
-    report = run.run(
-        snapshot, run.Request((source,), framework="llamafactory"), launches.read_model, launches.read_no_file
-    )
+    report = run.run(snapshot, Request((source,), framework="llamafactory"), launches.read_model, launches.read_no_file)
     assert launches_of(report)[0].job.framework == "llamafactory"
     with pytest.raises(Unanswered):
-        run.run(snapshot, run.Request((source,), framework="openrlhf"), launches.read_model, launches.read_no_file)
+        run.run(snapshot, Request((source,), framework="openrlhf"), launches.read_model, launches.read_no_file)
 
 
 def test_in_an_environment_of_its_own_lint_judges_what_the_launch_proves(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from attncheck.core.job import LintedLaunch
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.lint import frameworks, run
+from attncheck.lint.context import Request
 from tests.lint import launches
 
 EXPECTED = launches.FOLDER / "expected.json"
@@ -62,7 +63,7 @@ def test_what_is_corrected_is_read_again_without_a_name_that_is_not_known(path: 
         for launch in launches_of(report):
             second_report = run.run(
                 snapshot,
-                run.Request((apply_corrections(source, launch),)),
+                Request((apply_corrections(source, launch),)),
                 launches.read_model,
                 launches.read_no_file,
             )

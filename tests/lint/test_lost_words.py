@@ -10,6 +10,7 @@ import pytest
 from attncheck.core.launch import Launch, Source
 from attncheck.core.results.lint import launches_of
 from attncheck.lint import launches, run
+from attncheck.lint.context import Request
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.sources import read_source
 from attncheck.workers.bash_syntax import PLAIN
@@ -77,7 +78,7 @@ def test_what_lost_words_would_set_is_no_other_finding(
     write_tree(tmp_path, {"run.sh": f"python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=m{words}"})
     source = read_source(str(tmp_path / "run.sh"))
     snapshot = s.with_package(s.h200(), "verl", "0.5.0")
-    report = run.run(snapshot, run.Request((source,)), read_model, make_file_reader((source,)))
+    report = run.run(snapshot, Request((source,)), read_model, make_file_reader((source,)))
     assert any("not passed to it" in finding.message for finding in report.findings) == is_lost
     assert any("both unset" in finding.message for finding in report.findings) == is_unset
 
@@ -100,7 +101,7 @@ def test_lost_words_are_no_launch(tmp_path: Path, text: str, programs: list[str]
 def test_lost_words_are_named_once_with_the_line_at_which_the_command_ends(tmp_path: Path) -> None:
     text = f"accelerate launch --num_processes 8\n  {COMMAND[9:]}\n  --bf16 True\n"
     write_tree(tmp_path, {"run.sh": text})
-    request = run.Request((read_source(str(tmp_path / "run.sh")),))
+    request = Request((read_source(str(tmp_path / "run.sh")),))
     report = run.run(s.h200(), request, read_model, read_no_file)
     [finding] = [finding for finding in report.findings if finding.code == "ATN443"]
     assert "ends at line 1" in finding.message and "train.py" in finding.message and "--bf16" in finding.message
@@ -173,7 +174,7 @@ torchrun train.py --output_dir o --per_device_train_batch_size 1 "${{GRPO_ARGS[@
 )
 def test_a_misspelled_array_passes_nothing(tmp_path: Path, before: str, after: str, is_said: bool) -> None:
     write_tree(tmp_path, {"run.sh": ARRAYS.format(before, after)})
-    request = run.Request((read_source(str(tmp_path / "run.sh")),))
+    request = Request((read_source(str(tmp_path / "run.sh")),))
     report = run.run(s.h200(), request, read_model, read_no_file)
     messages = [finding.message for finding in report.findings if finding.code == "ATN443"]
     assert [("GRPO_ARGS" in message, "--bf16, --tf32" in message) for message in messages] == [(True, True)] * is_said
@@ -217,7 +218,7 @@ def test_an_unquoted_variable_without_a_value_leaves_an_option_without_one(
     )
     write_tree(tmp_path, {"run.sh": f"{before}{COMMAND} {option}\n", "train.py": program, ".git/HEAD": ""})
     source = read_source(str(tmp_path / "run.sh"))
-    report = run.run(s.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
+    report = run.run(s.h200(), Request((source,)), read_model, make_file_reader((source,)))
     assert [f.severity for f in report.findings or () if "has no value" in f.message] == [severity] * bool(severity)
 
 
@@ -226,7 +227,7 @@ def test_an_escaped_blank_is_a_word(end: str, count: int) -> None:
     text = (
         f"apptainer exec --env FORCE_TORCHRUN=1 image.sif {end}\n  llamafactory-cli train --template ' ' --stage sft\n"
     )
-    request = run.Request((Source("run.sh", text, "shell"),))
+    request = Request((Source("run.sh", text, "shell"),))
     report = run.run(s.h200(), request, read_model, read_no_file)
     [launch] = launches_of(report)
     assert launch.job.framework == "llamafactory"
@@ -245,7 +246,7 @@ def test_a_value_of_python_s_own_is_not_a_variable_of_the_shell(
 ) -> None:
     command = "torchrun train.py --output_dir o --model_name_or_path m --per_device_train_batch_size 1"
     (tmp_path / name).write_text(text.replace("{}", command))
-    request = run.Request((read_source(str(tmp_path / name)),))
+    request = Request((read_source(str(tmp_path / name)),))
     report = run.run(s.h200(), request, read_model, read_no_file)
     assert launches_of(report)
     assert len([item for item in report.findings or () if "has no value" in item.message]) == count
@@ -265,7 +266,7 @@ def test_windows_line_ends_end_the_command(tmp_path: Path, text: str, severities
     write_tree(folder, {"train.py": "from transformers import Trainer\nTrainer()\n"})
     (folder / "run.sh").write_bytes(text.encode())
     source = read_source(str(folder / "run.sh"))
-    report = run.run(s.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
+    report = run.run(s.h200(), Request((source,)), read_model, make_file_reader((source,)))
     found = [item for item in report.findings if "Windows line ends" in item.message]
     assert [item.severity for item in found] == severities
     if severities == ["error"]:
@@ -280,7 +281,7 @@ def test_an_option_without_a_value_is_not_said_of_a_script_that_bash_refuses(
 ) -> None:
     text = f"model={value}\ntrl sft --model_name_or_path $model --dataset_name d --output_dir o\n"
     write_tree(tmp_path, {"run.sh": text})
-    request = run.Request((read_source(str(tmp_path / "run.sh")),))
+    request = Request((read_source(str(tmp_path / "run.sh")),))
     report = run.run(s.h200(), request, read_model, read_no_file)
     found = [item.message for item in report.findings if item.code == "ATN441"]
     assert (

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.sources import read_source
 from tests import snapshots as s
@@ -55,7 +56,7 @@ def test_a_file_that_is_not_where_its_program_is(
     monkeypatch.chdir(tmp_path)
     source = read_source("run.sh")
     snapshot = s.with_package(s.h200(), "trl", "1.16.0")
-    report = run.run(snapshot, run.Request((source,)), read_model, make_file_reader((source,)))
+    report = run.run(snapshot, Request((source,)), read_model, make_file_reader((source,)))
     found = [item for item in report.findings if "does not exist" in item.message or "not JSON" in item.message]
     assert [item.severity for item in found] == severities
     assert all(item.code == "ATN441" for item in found)
@@ -81,6 +82,6 @@ def test_a_function_of_a_module_that_is_not_on_the_path(
     write_tree(tmp_path, {**files, "run.sh": text})
     monkeypatch.chdir(tmp_path)
     source = read_source("run.sh")
-    report = run.run(s.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
+    report = run.run(s.h200(), Request((source,)), read_model, make_file_reader((source,)))
     found = [item for item in report.findings if "ModuleNotFoundError" in item.message]
     assert [item.severity for item in found] == ["warning"] * count

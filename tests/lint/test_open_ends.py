@@ -12,6 +12,7 @@ from attncheck.core.launch import Source
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.lint.launches import find_launches
 from attncheck.report.sections.lint import launch_rows
 from tests import snapshots as s
@@ -23,7 +24,7 @@ SFT = "torchrun --nproc_per_node 8 -m openrlhf.cli.train_sft --pretrain m --data
 
 
 def lint(text: str, version: str) -> tuple[list[Finding], Report]:
-    request = run.Request((Source("run.sh", text, "shell"),), version=version)
+    request = Request((Source("run.sh", text, "shell"),), version=version)
     report = run.run(s.laptop(), request, launches.read_model, launches.read_no_file)
     return [finding for finding in report.findings if finding.code == "ATN441"], report
 
@@ -90,7 +91,7 @@ def test_the_launch_of_a_wrapper_keeps_its_arguments_as_they_are() -> None:
 @pytest.mark.parametrize(("text", "mark"), [('python3 -m verl.trainer.main_ppo "$@"', "-"), (SFT, "open")])
 def test_ok_is_not_said_of_what_was_not_read(text: str, mark: str) -> None:
     source = Source("run.sh", text, "shell")
-    report = run.run(s.h200(), run.Request((source,)), launches.read_model, launches.read_no_file)
+    report = run.run(s.h200(), Request((source,)), launches.read_model, launches.read_no_file)
     report = Report("lint", report.snapshot, sections=report.sections)
     assert launches_of(report)
     [(shown, _, line)] = launch_rows(report, report.sections["lint"])  # type: ignore[arg-type]
@@ -114,7 +115,7 @@ LLAMA = "llamafactory-cli train {} stage=sft dataset=d model_name_or_path=m temp
     [("", True), ("lr=$1", True), ('"$@"', True), ('"$config_file"', False), ("$1", False), ("missing.yaml", False)],
 )
 def test_a_configuration_that_was_not_read_may_set_what_a_fix_would_add(file: str, is_said: bool) -> None:
-    request = run.Request((Source("run.sh", LLAMA.format(file), "shell"),), version="0.9.4")
+    request = Request((Source("run.sh", LLAMA.format(file), "shell"),), version="0.9.4")
     report = run.run(s.laptop(), request, launches.read_model, launches.read_no_file)
     assert ("ATN445" in {finding.code for finding in report.findings}) is is_said
 
@@ -125,7 +126,7 @@ def test_a_configuration_that_was_not_read_may_set_what_a_fix_would_add(file: st
 def test_a_rule_whose_fix_adds_a_setting_says_nothing_if_the_configuration_was_not_read(
     words: str, is_said: bool
 ) -> None:
-    request = run.Request((Source("run.sh", PPO + words, "shell"),), version="0.9.1")
+    request = Request((Source("run.sh", PPO + words, "shell"),), version="0.9.1")
     report = run.run(s.laptop(), request, launches.read_model, launches.read_no_file)
     assert ("ATN425" in {finding.code for finding in report.findings}) is is_said
 
@@ -139,7 +140,7 @@ def test_overrides_for_a_script_are_read_with_its_launch() -> None:
     def read_file(name: str) -> Source | None:
         return Source(name, f'{PPO} actor_rollout_ref.rollout.n=4 "$@"', "shell") if name == "ppo.sh" else None
 
-    request = run.Request((Source("run.sh", f"bash ppo.sh {OVERRIDES}", "shell"),), version="0.5.0")
+    request = Request((Source("run.sh", f"bash ppo.sh {OVERRIDES}", "shell"),), version="0.5.0")
     [launch] = launches_of(run.run(s.laptop(), request, launches.read_model, read_file))
     names = {setting.name for setting in launch.job.settings}
     assert names >= {"actor_rollout_ref.rollout.n", "data.train_batch_size"}
@@ -200,7 +201,7 @@ subprocess.run(command)
     ],
 )
 def test_options_that_a_program_adds_in_a_loop_may_set_what_is_absent(more: str, is_said: bool) -> None:
-    request = run.Request((Source("run.py", PROGRAM.format(more=more), "python"),), version="0.8.4")
+    request = Request((Source("run.py", PROGRAM.format(more=more), "python"),), version="0.8.4")
     report = run.run(s.laptop(), request, launches.read_model, launches.read_no_file)
     messages = [finding.message for finding in report.findings if finding.code == "ATN441"]
     assert any("packing without" in message for message in messages) is is_said

@@ -9,6 +9,7 @@ import pytest
 from attncheck.core.findings import Finding
 from attncheck.core.launch import Source
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.lint.sources import read_source
 from tests import snapshots as s
 from tests.lint import launches
@@ -20,7 +21,7 @@ REGISTERS = 'from own import forward\nALL_ATTENTION_FUNCTIONS.register("own", fo
 
 
 def lint(name: str, script: str) -> list[Finding]:
-    request = run.Request((Source("run.sh", LAUNCH + name, "shell"),))
+    request = Request((Source("run.sh", LAUNCH + name, "shell"),))
     files = {"train.py": Source("train.py", script, "python")}
     report = run.run(s.h200(), request, launches.read_model, files.get)
     return [finding for finding in report.findings if finding.code == "ATN444"]
@@ -78,7 +79,7 @@ def test_a_setting_that_the_source_fixes_is_ignored(
     ]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    request = run.Request((read_source(str(tmp_path / "run.sh")),))
+    request = Request((read_source(str(tmp_path / "run.sh")),))
     report = run.run(s.h200(), request, launches.read_model, launches.read_no_file)
     messages = [finding.message for finding in report.findings if finding.code == "ATN443"]
     assert sorted(message.partition(" is ignored")[0] for message in messages) == ignored
@@ -96,7 +97,7 @@ def test_a_setting_that_the_framework_ignores_is_named_once(tmp_path: Path, key:
     ]:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    request = run.Request((read_source(str(tmp_path / "run.sh")),), version=version)
+    request = Request((read_source(str(tmp_path / "run.sh")),), version=version)
     report = run.run(s.h200(), request, launches.read_model, launches.read_no_file)
     found = [finding.message for finding in report.findings if finding.code == "ATN443"]
     assert [key in message for message in found] == [True]

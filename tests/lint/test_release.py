@@ -11,6 +11,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.doctor.target import forget_packages, with_version
 from attncheck.lint import frameworks, run
+from attncheck.lint.context import Request
 from attncheck.lint.launches import find_launches
 from attncheck.lint.release import choose_release, is_older_than_known, may_be_met
 from tests import snapshots as s
@@ -24,7 +25,7 @@ MIXED = "deepspeed --module openrlhf.cli.train_sft --pretrain m --data.dataset d
 
 def lint(text: str, version: str = "") -> Report:
     source = Source("run.sh", text, "shell")
-    return run.run(s.laptop(), run.Request((source,), version=version), launches.read_model, launches.read_no_file)
+    return run.run(s.laptop(), Request((source,), version=version), launches.read_model, launches.read_no_file)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_a_name_that_went_with_transformers_dates_the_release_too() -> None:
     options = "--model_name_or_path m --dataset_name d --output_dir o"
     source = Source("run.sh", f"trl rloo {options} --max_prompt_length 8 --save_safetensors true", "shell")
     snapshot = forget_packages(s.laptop(), "not known")
-    report = run.run(snapshot, run.Request((source,)), launches.read_model, launches.read_no_file)
+    report = run.run(snapshot, Request((source,)), launches.read_model, launches.read_no_file)
     assert [launch.job.version for launch in launches_of(report)] == ["0.26.2"]
     assert not [finding for finding in report.findings if finding.code == "ATN440"]
 
@@ -164,7 +165,7 @@ def test_versions_of_other_packages_exclude_releases(text: str, packages: dict[s
     for name, version in packages.items():
         is_range = not version[0].isdigit()
         snapshot = with_version(snapshot, name, "" if is_range else version, version if is_range else "")
-    request = run.Request((Source("run.sh", text, "shell"),))
+    request = Request((Source("run.sh", text, "shell"),))
     report = run.run(snapshot, request, launches.read_model, launches.read_no_file)
     assert [launch.job.version for launch in launches_of(report)] == [expected]
 

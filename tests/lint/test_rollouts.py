@@ -7,6 +7,7 @@ import pytest
 from attncheck.core.findings import Finding
 from attncheck.core.launch import Source
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from tests import snapshots as s
 from tests.lint import launches
 
@@ -21,7 +22,7 @@ def lint(text: str, code: str) -> list[Finding]:
     snapshot = s.h200()
     for name, version in VERSIONS.items():
         snapshot = s.with_package(snapshot, name, version)
-    request = run.Request((Source("run.sh", text, "shell"),))
+    request = Request((Source("run.sh", text, "shell"),))
     report = run.run(snapshot, request, launches.read_model, launches.read_no_file)
     return [finding for finding in report.findings if finding.code == code]
 

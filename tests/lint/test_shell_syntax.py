@@ -10,6 +10,7 @@ import pytest
 
 from attncheck.core.launch import Source
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.shell.commands import parse_commands
 from attncheck.lint.sources import read_source
@@ -62,7 +63,7 @@ def test_bash_refuses_the_same_scripts(path: Path) -> None:
 def test_a_refused_command_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("for i in 1; do\ntrl sft --model_name_or_path m --dataset_name d --output_dir o\n")
     source = read_source(str(tmp_path / "run.sh"))
-    report = run.run(s.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
+    report = run.run(s.h200(), Request((source,)), read_model, make_file_reader((source,)))
     [finding] = [finding for finding in report.findings or () if "bash refuses" in finding.message]
     assert (finding.severity, finding.code) == ("error", "ATN441")
     assert "line 1: `for` is never closed" in finding.message
@@ -88,7 +89,7 @@ def test_bash_itself_is_asked_about_the_script(tmp_path: Path, text: str, line: 
         patch.chdir(tmp_path)
         patch.setenv("BASH_ENV", str(tmp_path / "ran.sh"))
         source = read_source("run.sh")
-        report = run.run(s.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
+        report = run.run(s.h200(), Request((source,)), read_model, make_file_reader((source,)))
     found = [item.message for item in report.findings if "bash refuses" in item.message]
     assert len(found) == bool(line) and all(f"line {line}: syntax error" in message for message in found)
     assert not (tmp_path / "ran").exists()

@@ -14,6 +14,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.doctor.target import apply_target, parse_target, with_version
 from attncheck.lint import proof, run
+from attncheck.lint.context import LintContext, Request
 from attncheck.lint.fields.hugging_face import resolve_versions
 from attncheck.lint.fields.releases import list_allowed
 from attncheck.lint.inputs import list_named, make_file_reader
@@ -37,7 +38,7 @@ LOCK = 'version = 1\n\n[[package]]\nname = "trl"\nversion = "0.29.1"\n'  # which
 
 def lint_tree(folder: Path, target: str) -> Report:
     source = read_source(str(folder / "run.sh"))
-    request = run.Request((source,), stated="missing" if target else "all")
+    request = Request((source,), stated="missing" if target else "all")
     snapshot = apply_target(ENVIRONMENT, parse_target(target)) if target else ENVIRONMENT
     return run.run(snapshot, request, launches.read_model, make_file_reader((source,)))
 
@@ -266,10 +267,10 @@ def test_what_is_installed_here_is_not_the_tree_s(tmp_path: Path) -> None:
     snapshot = apply_target(launches.make_environments()["h200"], parse_target("h100x8,flash-attn=2.8.3"))
     assert snapshot.version("transformers") == Known(Version("5.15.0"))
     assert list_named("h100x8,flash-attn=2.8.3") == {"flash-attn"} and not list_named(None)
-    linter = run.Linter(
-        snapshot, run.Request((source,), stated="missing", named=frozenset({"flash-attn"})), launches.read_model
+    context = LintContext(
+        snapshot, Request((source,), stated="missing", named=frozenset({"flash-attn"})), launches.read_model
     )
-    assert {item.name for item in linter.at_tree(source).snapshot.distributions} == {"trl", "flash-attn"}
+    assert {item.name for item in context.at_tree(source).snapshot.distributions} == {"trl", "flash-attn"}
 
 
 TRL = "python train.py --model_name_or_path m --dataset_name d --output_dir o --packing\n"
@@ -395,7 +396,7 @@ def test_the_pins_above_the_program_come_before_those_of_both(tmp_path: Path, fo
     write_tree(tmp_path, {**tree, "requirements.txt": "trl==1.0.0\n", "run.sh": ""})
     source = read_source(str(tmp_path / "run/run.sh"))
     snapshot = apply_target(ENVIRONMENT, parse_target("h100x8"))
-    request = run.Request((source,), stated="missing")
+    request = Request((source,), stated="missing")
     (launch,) = launches_of(run.run(snapshot, request, launches.read_model, make_file_reader((source,))))
     assert launch.job.version == "0.18.0"
 

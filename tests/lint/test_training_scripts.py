@@ -14,6 +14,7 @@ from attncheck.core.results.lint import launches_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.target import with_version
 from attncheck.lint import frameworks, run
+from attncheck.lint.context import Request
 from attncheck.lint.files import configuration, editing, python
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.launches import find_launches
@@ -75,7 +76,7 @@ def make_snapshot(**versions: str) -> Snapshot:
 
 
 def lint(text: str, **versions: str) -> tuple[list[Finding], Report]:
-    request = run.Request((make_source(text),))
+    request = Request((make_source(text),))
     report = run.run(make_snapshot(**versions), request, launches.read_model, launches.read_no_file)
     return list(report.findings), report
 
@@ -211,14 +212,14 @@ def test_a_command_is_linted_by_its_script(tmp_path: Path, monkeypatch: pytest.M
     source = source_from_argv(["torchrun", "--nproc-per-node", "8", "train.py", "--packing", "--bf16"])
     [launch] = find_launches(source, make_file_reader((source,)))
     assert launch.file is not None and launch.file.name == "train.py" and find_framework(launch) == ("trl", "sft")
-    report = run.run(make_snapshot(), run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    report = run.run(make_snapshot(), Request((source,)), launches.read_model, make_file_reader((source,)))
     assert "ATN444" in {finding.code for finding in report.findings}
     assert not [finding for finding in report.findings if "--bf16" in finding.message]  # its own option
 
 
 def test_a_script_that_is_not_there_is_reported() -> None:
     source = source_from_argv(["torchrun", "nosuch.py"])
-    report = run.run(s.h200(), run.Request((source,)), launches.read_model, launches.read_no_file)
+    report = run.run(s.h200(), Request((source,)), launches.read_model, launches.read_no_file)
     [finding] = report.findings
     assert finding.code == "ATN454" and "nosuch.py: no such file" in finding.message
 
@@ -243,7 +244,7 @@ def read_script(text: str, words: tuple[str, ...]) -> tuple[dict[str, str], set[
     source = source_from_argv(["python", "train.py", *words])
     [launch] = find_launches(source, make_file_reader((source,)))
     known = {entry.name: entry.value.lower() for entry in launch.entries if entry.known and entry.name != python.DTYPE}
-    report = run.run(make_snapshot(), run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    report = run.run(make_snapshot(), Request((source,)), launches.read_model, make_file_reader((source,)))
     return known, {finding.code for finding in report.findings}
 
 

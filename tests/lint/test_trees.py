@@ -18,6 +18,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.doctor.target import apply_target, parse_target
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.lint.inputs import Inputs, make_file_reader, make_readers
 from attncheck.lint.sources import read_source
 from tests.lint import launches
@@ -151,7 +152,7 @@ def write_tree(folder: Path, files: dict[str, str], more: str = "") -> Path:
 
 def lint(script: Path, version: str = "") -> tuple[list[Finding], Report]:
     source = read_source(str(script))
-    request = run.Request((source,), version=version)
+    request = Request((source,), version=version)
     report = run.run(ENVIRONMENT, request, launches.read_model, make_file_reader((source,)))
     return [finding for finding in report.findings if finding.code == "ATN440"], report
 
@@ -271,7 +272,7 @@ def test_argument_classes_are_those_of_the_target(tmp_path: Path, target: str, u
     )
     snapshot = apply_target(there, parse_target(f"h100x8,{target}"))
     source = read_source(str(script))
-    report = run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    report = run.run(snapshot, Request((source,)), launches.read_model, make_file_reader((source,)))
     errors = [finding for finding in report.findings if finding.code == "ATN440" and finding.severity == "error"]
     assert len(errors) == unknown
 
@@ -283,7 +284,7 @@ def test_a_copy_of_the_library_next_to_the_program_decides(tmp_path: Path, packa
     files = {"work/train.py": program, f"work/{package}/__init__.py": "", "run.sh": "cd work; python train.py\n"}
     source = read_source(str(write_tree(tmp_path, files)))
     snapshot = apply_target(ENVIRONMENT, parse_target("h100x8,trl=1.0.0,transformers=4.57.6"))
-    report = run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    report = run.run(snapshot, Request((source,)), launches.read_model, make_file_reader((source,)))
     assert len([finding for finding in report.findings if finding.code == "ATN440"]) == errors
 
 
@@ -296,7 +297,7 @@ def test_a_class_of_a_release_older_than_the_tables_refuses_no_prefix(
     files = {"train.py": program, "run.sh": "torchrun train.py --output_dir o --lr_scheduler cosine\n"}
     source = read_source(str(write_tree(tmp_path, files)))
     snapshot = apply_target(ENVIRONMENT, parse_target(f"h100x8,trl=0.9.6,transformers={version}"))
-    report = run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    report = run.run(snapshot, Request((source,)), launches.read_model, make_file_reader((source,)))
     assert len([finding for finding in report.findings if finding.code == "ATN440"]) == errors
 
 
@@ -305,7 +306,7 @@ def lint_text(folder: Path, program: str, command: str, target: str = "h100x8,tr
     write_tree(folder, {"train.py": program, "run.sh": command + "\n"})
     snapshot = apply_target(ENVIRONMENT, parse_target(target))
     source = read_source(str(folder / "run.sh"))
-    return run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    return run.run(snapshot, Request((source,)), launches.read_model, make_file_reader((source,)))
 
 
 GRPO = """
@@ -545,7 +546,7 @@ def test_no_fix_changes_what_is_trained(tmp_path: Path) -> None:
         source = read_source(str(tmp_path / "x.yaml"))
         report = run.run(
             apply_target(ENVIRONMENT, parse_target("h100x8,llamafactory=0.9.4,transformers=4.57.1")),
-            run.Request((source,)),
+            Request((source,)),
             launches.read_model,
             make_file_reader((source,)),
         )
@@ -723,7 +724,7 @@ def test_a_configuration_that_a_program_completes_is_no_launch(tmp_path: Path) -
     ]:
         (tmp_path / name).write_text(text)
         source = read_source(str(tmp_path / name))
-        report = run.run(ENVIRONMENT, run.Request((source,)), launches.read_model, launches.read_no_file)
+        report = run.run(ENVIRONMENT, Request((source,)), launches.read_model, launches.read_no_file)
         assert find_jobs(report) == []
 
 
@@ -741,7 +742,7 @@ def test_a_name_of_no_release_is_a_remark_unless_it_is_misspelt(
 ) -> None:
     (tmp_path / "requirements.txt").write_text(listed)
     (tmp_path / "train.sh").write_text(f"deepspeed --module openrlhf.cli.train_sft --pretrain m {name} x\n")
-    request = run.Request((read_source(str(tmp_path / "train.sh")),), stated="missing")
+    request = Request((read_source(str(tmp_path / "train.sh")),), stated="missing")
     report = run.run(ENVIRONMENT, request, launches.read_model, launches.read_no_file)
     is_said = any(finding.code == "ATN440" for finding in report.findings)
     assert is_said == (is_known and name == "--flash_atn")
@@ -756,7 +757,7 @@ def test_a_configuration_that_a_command_completes_lacks_nothing(tmp_path: Path) 
         if command:
             (tmp_path / name).write_text(command)
         source = read_source(str(tmp_path / name))
-        request = run.Request((source,), version="0.2.0.post2")
+        request = Request((source,), version="0.2.0.post2")
         report = run.run(ENVIRONMENT, request, launches.read_model, launches.read_no_file)
         assert find_jobs(report) and bool([item for item in report.findings if item.code == "ATN441"]) is bool(command)
         assert not [finding for finding in report.findings if finding.code == "ATN440"]
@@ -889,7 +890,7 @@ def test_keys_are_dropped_only_by_a_known_release(tmp_path: Path, version: str, 
     files = {"grpo.yaml": keys, "run.sh": "trl grpo --config grpo.yaml\n"}
     assert len(lint(write_tree(tmp_path, files), version)[0]) == count
     source = read_source(str(tmp_path / "grpo.yaml"))  # alone: its program is not known
-    request = run.Request((source,), version=version)
+    request = Request((source,), version=version)
     report = run.run(ENVIRONMENT, request, launches.read_model, launches.read_no_file)
     assert launches_of(report) and not [item for item in report.findings if "drops" in item.message]
 
@@ -950,7 +951,7 @@ def test_a_script_of_the_tree_may_read_a_configuration(tmp_path: Path, path: str
     write_tree(tmp_path, {path: text, "configs/sft.yaml": keys})
     source = read_source(str(tmp_path / "configs/sft.yaml"))
     snapshot = apply_target(ENVIRONMENT, parse_target("h100x8,trl=0.17.0,transformers=4.51.0"))
-    report = run.run(snapshot, run.Request((source,)), launches.read_model, launches.read_no_file)
+    report = run.run(snapshot, Request((source,)), launches.read_model, launches.read_no_file)
     assert len([finding for finding in report.findings if "attend to each other" in finding.message]) == count
 
 
@@ -970,7 +971,7 @@ def test_a_file_with_other_keys_may_be_that_of_a_program_of_the_tree(
     keys = "model_name_or_path: m\nmax_seq_length: 9\nuse_peft: true\nper_device_train_batch_size: 1\n"
     write_tree(tmp_path, {"configs/sft.yaml": keys + more, **({"finetune.py": program} if program else {})})
     source = read_source(str(tmp_path / "configs/sft.yaml"))
-    report = run.run(ENVIRONMENT, run.Request((source,)), launches.read_model, launches.read_no_file)
+    report = run.run(ENVIRONMENT, Request((source,)), launches.read_model, launches.read_no_file)
     assert bool(find_jobs(report)) == claimed
 
 
@@ -1137,7 +1138,7 @@ def test_the_file_that_the_command_of_ms_swift_reads_is_no_option_of_its_class(
 ) -> None:
     source = read_source(str(write_tree(tmp_path, SWIFT, option)))
     snapshot = apply_target(ENVIRONMENT, parse_target("h100x8"))
-    request = run.Request((source,), stated="missing")
+    request = Request((source,), stated="missing")
     report = run.run(snapshot, request, launches.read_model, make_file_reader((source,)))
     assert len([finding for finding in report.findings if finding.code == "ATN440"]) == count
 
@@ -1154,7 +1155,7 @@ def test_a_tree_in_another_tree_has_its_own_program_and_version(
     monkeypatch.chdir(tmp_path)
     source = read_source(f"{inner}/examples/sft/run.sh")
     snapshot = apply_target(ENVIRONMENT, parse_target("h100x8"))
-    request = run.Request((source,), stated="missing")
+    request = Request((source,), stated="missing")
     report = run.run(snapshot, request, launches.read_model, make_file_reader((source,)))
     [launch] = launches_of(report)
     assert launch.job.version == "0.6.0"
@@ -1170,7 +1171,7 @@ def test_a_file_is_found_from_any_folder_up_to_the_repository(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     for name, expected in (("a", "bf16"), ("b", "autocast")):
         source = read_source(f"fork/examples/full/{name}.yaml")
-        request = run.Request((source,))
+        request = Request((source,))
         make_reader = make_readers(Inputs((source,)))
         report = run.run(ENVIRONMENT, request, launches.read_model, make_reader(source), make_reader)
         assert [launch.job.plan.precision for launch in launches_of(report)] == [expected]
@@ -1213,7 +1214,7 @@ def test_a_program_on_verl_s_fine_tuning_trainer(
         (tmp_path / name).write_text(content)
     monkeypatch.chdir(tmp_path)
     source = read_source("run.sh")
-    request = run.Request((source,), skip_unknown=True)
+    request = Request((source,), skip_unknown=True)
     found = launches_of(run.run(ENVIRONMENT, request, launches.read_model, make_file_reader((source,))))
     assert [launch.job.trainer for launch in found] == ([trainer] if trainer else [])
     if trainer:

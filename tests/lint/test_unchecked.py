@@ -12,6 +12,7 @@ from attncheck.core.launch import Source
 from attncheck.core.report import Report
 from attncheck.core.results.lint import LABELS, MEASURED, LintSection, launches_of
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.report.sections.lint import launch_rows
 from attncheck.report.verdict import describe_verdict, judge_report
 from tests import snapshots as s
@@ -32,7 +33,7 @@ def lint(options: str, *measured: BatchMeasurement | GradientMeasurement) -> Rep
     snapshot = s.with_package(s.h200(), "trl", "0.27.0")
     snapshot = replace(snapshot, experiments=Known(Experiments(gradients, batches)))
     source = Source("run.sh", f"{SFT} {options}", "shell")
-    return run.run(snapshot, run.Request((source,)), launches.read_model, launches.read_no_file)
+    return run.run(snapshot, Request((source,)), launches.read_model, launches.read_no_file)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from attncheck.core.launch import Source
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.sources import read_source
 from attncheck.report.sections.lint import describe_job
@@ -29,9 +30,7 @@ def lint(text: str, **versions: str) -> Report:
     snapshot = s.with_gpus(s.h200(), *[launches.H200] * 8, name="NVIDIA H200")
     for name, version in versions.items():
         snapshot = s.with_package(snapshot, name.replace("_", "-"), version)
-    return run.run(
-        snapshot, run.Request((Source("run.sh", text, "shell"),)), launches.read_model, launches.read_no_file
-    )
+    return run.run(snapshot, Request((Source("run.sh", text, "shell"),)), launches.read_model, launches.read_no_file)
 
 
 def list_judged(report: Report) -> list[Finding]:
@@ -114,7 +113,7 @@ def test_a_named_configuration_is_found_anywhere_in_the_tree(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     source = read_source("run/run.sh")
     snapshot = s.with_package(s.h200(), "verl", "0.9.1")
-    report = run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    report = run.run(snapshot, Request((source,)), launches.read_model, make_file_reader((source,)))
     assert not [finding for finding in list_judged(report) if finding.code == "ATN440"]
     (launch,) = launches_of(report)
     assert any("recipe/config/dapo_megatron.yaml" in remark for remark in launch.job.remarks)
@@ -133,7 +132,7 @@ def test_settings_in_a_table_of_a_program_s_own_are_not_its_trainer_s_defaults(
     write_tree(tmp_path, {"train.py": program, "conf/own.yaml": config, "run.sh": "python train.py trainer.args.x=1\n"})
     monkeypatch.chdir(tmp_path)
     source = read_source("run.sh")
-    (launch,) = launches_of(run.run(s.h200(), run.Request((source,)), launches.read_model, make_file_reader((source,))))
+    (launch,) = launches_of(run.run(s.h200(), Request((source,)), launches.read_model, make_file_reader((source,))))
     assert "precision" in launch.job.unknown
 
 
@@ -177,7 +176,7 @@ def test_an_argument_that_the_program_computes(
     source = read_source(str(tmp_path / "run.sh"))
     snapshot = s.with_package(s.with_package(s.h200(), "trl", "1.8.0"), "transformers", "5.14.1")
     reader = make_file_reader((source,))
-    report = run.run(snapshot, run.Request((source,)), launches.read_model, reader)
+    report = run.run(snapshot, Request((source,)), launches.read_model, reader)
     assert any("masked completions" in finding.message for finding in report.findings) == is_found
     assert f", {shown}, " in describe_job(launches_of(report)[0].job)
 
@@ -197,7 +196,7 @@ def test_a_copy_of_parsed_arguments_has_the_options_of_the_command(tmp_path: Pat
     command = "python t.py --output_dir o --per_device_train_batch_size 1 --gradient_accumulation_steps 16\n"
     write_tree(tmp_path, {"t.py": COPIES.replace("{}", options), "run.sh": command, ".git/HEAD": ""})
     source = read_source(str(tmp_path / "run.sh"))
-    report = run.run(s.h200(), run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    report = run.run(s.h200(), Request((source,)), launches.read_model, make_file_reader((source,)))
     [launch] = launches_of(report)
     assert launch.job.plan.accumulation == steps and ("precision" in launch.job.unknown) == (steps == 1)
 

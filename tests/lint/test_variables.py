@@ -12,6 +12,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.lint.launches import find_launches
 from tests import snapshots as s
 from tests.lint import launches
@@ -25,7 +26,7 @@ def lint_text(text: str, snapshot: Snapshot | None = None, kind: str = "shell", 
     sources = {file.replace("_", "."): Source(file.replace("_", "."), text, "yaml") for file, text in files.items()}
     source = Source(name, text, "shell" if kind == "shell" else "command")
     snapshot = snapshot or launches.make_environments()["h200"]
-    return run.run(snapshot, run.Request((source,)), launches.read_model, sources.get)
+    return run.run(snapshot, Request((source,)), launches.read_model, sources.get)
 
 
 def locate(report: Report, code: str) -> list[str]:
@@ -137,7 +138,7 @@ def test_verl_hands_its_runtime_environment_to_workers(version: str, is_read: bo
     )
     report = run.run(
         launches.make_environments()["h200"],
-        run.Request((Source("run.sh", text, "shell"),), version=version),
+        Request((Source("run.sh", text, "shell"),), version=version),
         launches.read_model,
         launches.read_no_file,
     )

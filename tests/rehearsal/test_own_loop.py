@@ -25,6 +25,7 @@ from attncheck.gate.checks import CheckRunner, NothingLinted
 from attncheck.gate.inputs import Inputs
 from attncheck.gate.policy import Policy
 from attncheck.lint import run as lint
+from attncheck.lint.context import Request
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
 from attncheck.rehearsal.columns import read_turns
@@ -260,7 +261,7 @@ def test_a_script_may_have_the_name_of_a_trainers(
 
 
 def test_lint_says_nothing_of_a_loop() -> None:
-    request = lint.Request((Source("run.sh", LOOP, "shell"),), skip_unknown=True)
+    request = Request((Source("run.sh", LOOP, "shell"),), skip_unknown=True)
     report = lint.run(laptop(), request, lambda name: Absent("not available here"), lambda path: None)
     assert not report.findings and not launches_of(report)
 

@@ -95,6 +95,7 @@ def lint(
     from attncheck.doctor import engine
     from attncheck.lint import inputs
     from attncheck.lint import run as lint
+    from attncheck.lint.context import Request
 
     if labels and target is not None:
         raise BadUsage("--labels runs launches here, so it cannot be used with --target")
@@ -102,7 +103,7 @@ def lint(
     writer = make_report_writer(output)
     engine.check_codes((*policy.select, *policy.ignore))
     given = inputs.read_inputs(tuple(files or ()), context.meta.get(PASSED_COMMAND))
-    request = lint.Request(
+    request = Request(
         sources=given.sources,
         below_folders=given.below_folders,
         left_out=given.left_out,

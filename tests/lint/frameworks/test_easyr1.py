@@ -11,6 +11,7 @@ from attncheck.core.job import UnknownSetting
 from attncheck.core.launch import Launch, Source
 from attncheck.core.results.lint import launches_of
 from attncheck.lint import frameworks, inputs, run
+from attncheck.lint.context import Request
 from attncheck.lint.frameworks import easyr1, verl
 from tests import snapshots
 from tests.lint.framework_launches import apply_edits, find_problem, parse_launch, read_job
@@ -200,6 +201,6 @@ def test_without_the_program_no_name_is_unknown(tmp_path: Path, monkeypatch: pyt
 
 def lint_unknown_settings(word: str) -> tuple[UnknownSetting, ...]:
     source = Source("run.sh", f"python3 -m verl.trainer.main worker.actor.model.model_path=x {word}\n", "shell")
-    request = run.Request((source,))
+    request = Request((source,))
     report = run.run(snapshots.h200(), request, inputs.make_model_reader(False), inputs.make_file_reader((source,)))
     return launches_of(report)[0].job.unknown_settings

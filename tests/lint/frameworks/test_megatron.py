@@ -11,6 +11,7 @@ from attncheck.core.job import Job
 from attncheck.core.launch import Launch
 from attncheck.core.results.lint import launches_of
 from attncheck.lint import frameworks, run
+from attncheck.lint.context import Request
 from attncheck.lint.frameworks import megatron
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.sources import read_source
@@ -156,7 +157,7 @@ def test_the_default_of_the_tree_s_own_parser_decides(
     files |= {"megatron/__init__.py": "", "megatron/training.py": training}
     write_tree(tmp_path, files | {"run.sh": f"{command} --reset-attention-mask\n"})
     source = read_source(str(tmp_path / "run.sh"))
-    report = run.run(snapshots.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
+    report = run.run(snapshots.h200(), Request((source,)), read_model, make_file_reader((source,)))
     (launch,) = launches_of(report)
     assert launch.job.plan.attn_implementation == implementation
     assert any("under Transformer Engine" in finding.message for finding in report.findings) is is_ignored

@@ -5,6 +5,7 @@ from __future__ import annotations
 from attncheck.core.launch import Kind, Source
 from attncheck.core.report import Report
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from tests import snapshots as s
 from tests.lint.launches import read_no_file
 
@@ -23,7 +24,7 @@ def lint(text: str, version: str, transformers: str) -> Report:
     snapshot = s.with_package(s.h200(), "transformers", transformers)
     kind: Kind = "yaml" if text is AXOLOTL else "command"
     model = s.with_model(snapshot, model_type="qwen2_5_vl", mrope=True).model
-    request = run.Request((Source("launch", text, kind),), version=version)
+    request = Request((Source("launch", text, kind),), version=version)
     return run.run(snapshot, request, lambda name: model, read_no_file)
 
 

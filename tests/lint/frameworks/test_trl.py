@@ -18,6 +18,7 @@ from attncheck.core.launch import Launch, Source
 from attncheck.core.model import Tower
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import launches, run
+from attncheck.lint.context import Request
 from attncheck.lint.fields.names import build_parser_options
 from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.files import editing
@@ -569,7 +570,7 @@ def test_a_fix_that_brings_another_problem_is_not_offered() -> None:
     pictures = with_model(with_package(h200(), "trl", "0.23.0"), towers=(Tower("encoder", 16, 64),))
 
     def list_fixes(snapshot: Snapshot) -> list[tuple[str, int]]:
-        request = run.Request((Source("run.sh", command, "shell"),))
+        request = Request((Source("run.sh", command, "shell"),))
         report = run.run(snapshot, request, lambda name: snapshot.model, lambda path: None)
         return [(finding.code, len(finding.fixes)) for finding in report.findings if finding.code == "ATN820"]
 

@@ -10,6 +10,7 @@ import transformers
 
 from attncheck.doctor.target import forget_packages
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.programs.made_trainers import find_made
 from attncheck.lint.programs.modules import SourceTree
@@ -61,7 +62,7 @@ def lint_program(
     write_tree(folder, {"run.sh": text, "train.py": PROGRAM.format(**given), ".git/HEAD": ""})
     source = read_source(str(folder / "run.sh"))
     snapshot = s.with_package(s.h200(), "transformers", version) if version else forget_packages(s.h200(), "unknown")
-    report = run.run(snapshot, run.Request((source,)), read_model, make_file_reader((source,)))
+    report = run.run(snapshot, Request((source,)), read_model, make_file_reader((source,)))
     places = [(finding, place) for finding in report.findings or () for place in finding.locations]
     return [(finding.severity, finding.code) for finding, place in places if place.source.endswith("train.py")]
 

@@ -10,6 +10,7 @@ import pytest
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.programs.passed_options import PassedOptions
 from attncheck.lint.sources import read_source
@@ -46,7 +47,7 @@ def lint(program: str, command: str) -> Report:
     Path("train.py").write_text(program)
     Path("run.sh").write_text(f"{command}\n")
     source = read_source("run.sh", pipes=False)
-    return run.run(s.laptop(), run.Request((source,)), read_model, make_file_reader((source,)))
+    return run.run(s.laptop(), Request((source,)), read_model, make_file_reader((source,)))
 
 
 @pytest.mark.parametrize(

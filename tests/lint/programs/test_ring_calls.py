@@ -12,6 +12,7 @@ import torch
 from attncheck.core.launch import Source
 from attncheck.core.report import Report
 from attncheck.lint import run
+from attncheck.lint.context import Request
 from attncheck.lint.programs.ring_calls import PAD_CODE
 from attncheck.lint.sources import read_source
 from tests import snapshots as s
@@ -46,7 +47,7 @@ ULYSSES = """
 
 
 def lint(folder: Path, name: str = "train.py") -> Report:
-    request = run.Request((read_source(str(folder / name)),))
+    request = Request((read_source(str(folder / name)),))
     return run.run(s.h200(), request, read_model, read_no_file)
 
 
@@ -90,7 +91,7 @@ def test_the_basic_ring_in_float16_is_said(tmp_path: Path) -> None:
 def test_the_program_of_a_launch_is_judged(tmp_path: Path) -> None:
     write_tree(tmp_path, {"train.py": dedent(RING).replace("from data import collate", "collate = list")})
     source = Source(str(tmp_path / "run.sh"), "torchrun --nproc_per_node 4 train.py\n", "shell")
-    report = run.run(s.h200(), run.Request((source,)), read_model, read_no_file)
+    report = run.run(s.h200(), Request((source,)), read_model, read_no_file)
     assert "to a divisible length" in messages(report)
 
 

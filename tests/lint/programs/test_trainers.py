@@ -10,6 +10,7 @@ import pytest
 from attncheck.core.launch import Launch, Setting, SourceLocation
 from attncheck.core.results.lint import launches_of
 from attncheck.lint import frameworks, launches, run
+from attncheck.lint.context import Request
 from attncheck.lint.inputs import Inputs, make_file_reader, make_readers
 from attncheck.lint.own_attention import add_fixed_arguments
 from attncheck.lint.sources import read_source
@@ -722,7 +723,7 @@ def test_a_default_model_is_not_shown_if_the_command_names_one(tmp_path: Path, o
     )
     write_tree(tmp_path, {"train.py": program, "run.sh": f"python train.py {options}\n", ".git/HEAD": ""})
     source = read_source(str(tmp_path / "run.sh"))
-    report = run.run(s.laptop(), run.Request((source,)), read_model, make_file_reader((source,)))
+    report = run.run(s.laptop(), Request((source,)), read_model, make_file_reader((source,)))
     assert [launch.job.model for launch in launches_of(report)] == [model]
 
 
