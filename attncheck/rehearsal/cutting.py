@@ -5,7 +5,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from attncheck.core.facts import Known
@@ -33,7 +33,7 @@ from attncheck.lint.fields.script_options import MODEL_OPTIONS, find_data_option
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
-from attncheck.lint.rewriting import ReadLaunch, find_vendored, format_with_files, rewrite
+from attncheck.lint.rewriting import ReadLaunch, Rewritten, find_vendored, format_with_files, rewrite
 from attncheck.lint.stated_versions import OWN_FILES
 from attncheck.rehearsal.columns import (
     PROJECT,
@@ -59,6 +59,7 @@ MAX_FOLDERS = 1000  # of the launch, in which projects are searched
 MAX_PAIRED_BATCH = 2  # pairs, and prompts with two generated answers each
 MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the stand-ins for an unavailable model, which Ulysses splits
+SERVICES = ("srun", "ray")  # launchers that are removed: processes start in the sandbox
 ARGUMENT = re.compile(r"\$\{?[1-9@]")  # an argument of the script
 # LLaMA-Factory 0.9.5 extras/misc.py compares the installed releases with its own unless this variable is set.
 ANY_VERSION = {"DISABLE_VERSION_CHECK": "1"}
@@ -304,11 +305,47 @@ def cut_launch(
     while `runs_substitutions` is not set.
     """
     launch, processes = read.recognised.launch, materials.processes
+    rewritten, cut, folders = _rewrite(read, cut, sets, materials)
+    here = _enter_folder(_pass_file_first(rewritten.launch, read))
+    here = _find_files_here(_run_here(here, read.job.location), folder)
+    here, cut = _fit_launcher(here, cut, read.read_file)
+    if not materials.uses_gpu:
+        here, cut = _run_without_sharding(here, cut, read, processes)
+    plain = leave_out(drop_guarded(here), (*os.environ, *GUARDED), runs_substitutions)
+    if plain.needed:
+        raise Unanswered(_describe_needed(read, plain.needed))
+    guarded, cut = plain.launch, _add_remarks(cut, plain.remarks)
+    scripts = _start_console_script(launch, _name_program(launch, cut), folder)
+    if scripts and not materials.uses_gpu:  # these often start a process per GPU
+        cut = replace(cut, environ={"NPROC_PER_NODE": str(processes), **cut.environ})
+    if launch.words:
+        guarded = _start_scripts(guarded, scripts)
+    command, files = format_with_files(guarded, folder)
+    if not launch.words:
+        path = os.path.join(folder, f"rehearsed_{os.path.basename(launch.source.name)}")
+        files = {path: rewritten.launch.source.text}
+        command = replace(command, text=_format_file_command(read, cut, path, tuple(scripts)))
+    if not command.text:
+        raise Unanswered(f"{read.job.location}: the launch runs in another machine's shell")
+    environ = {name: guarded.environ[name] for name in command.variables if name in guarded.environ}
+    if any(name in launch.launchers for name in SERVICES):  # settings that are removed together with them
+        environ |= {setting.name: setting.value for setting in guarded.variables if setting.known}
+    cut = replace(_add_remarks(cut, _describe_removed(launch)), environ={**cut.environ, **environ})
+    cut = take_vendored(launch, cut, read.recognised.framework.name)
+    cut = _import_project(launch, cut, bool(scripts))
+    return CutLaunch(_limit_processes(command.text, processes), {**files, **scripts}, rewritten.diff, cut, folders)
+
+
+def _rewrite(
+    read: ReadLaunch, cut: JobCut, sets: Mapping[str, str], materials: Materials
+) -> tuple[Rewritten, JobCut, tuple[str, ...]]:
+    """Return the launch with the settings of its cut, the cut, and the folders that the launch may read."""
+    launch = read.recognised.launch
     if launch.starts_written_script or _composes_settings(launch, cut):
         cut, sets = _cut_in_process(cut, sets), {}
     corrections = list_corrections(read, cut)
     try:
-        edits = (*edit_options(launch, cut.options), *_edit_launcher(launch, processes))
+        edits = (*edit_options(launch, cut.options), *_edit_launcher(launch, materials.processes))
         edits += (*_edit_program(launch, cut, {name.name for name in corrections}), *_remove_foreign(launch, cut))
     except ValueError as error:
         raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
@@ -320,63 +357,57 @@ def cut_launch(
     if launch.starts_written_script:  # literal settings in a script are changed in its process
         rewritten = replace(rewritten, launch=replace(rewritten.launch, file=None, entries=()))
     effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
-    rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
-    is_file = not launch.words
-    here = _enter_folder(_pass_file_first(rewritten.launch, read))
-    here = _find_files_here(_run_here(here, read.job.location), folder)
-    here, cut = _fit_launcher(here, cut, read.read_file)
-    if not materials.uses_gpu:
-        here, cut = _run_without_sharding(here, cut, read, processes)
-    guarded = drop_guarded(here)
-    plain = leave_out(guarded, (*os.environ, *GUARDED), runs_substitutions)
-    if plain.needed:
-        advice = "set the variable in front of attncheck, or allow commands with --run-substitutions"
-        if any(map(ARGUMENT.search, plain.needed)):
-            advice = f"pass the script's arguments: attncheck smoke -- bash {launch.source.name} ARGUMENTS"
-        needed = ", ".join(plain.needed)
-        raise Unanswered(f"{read.job.location}: the launch needs {needed}, which only its script sets: {advice}")
-    guarded, cut = plain.launch, _add_remarks(cut, plain.remarks)
-    program = tuple(word.text for word in launch.words[:1])
-    if is_file and not launch.starts_written_script:
-        program = cut.command[:1]
-    scripts = _start_console_script(launch, "".join(program), folder)
-    if scripts and not materials.uses_gpu:  # these often start a process per GPU
-        cut = replace(cut, environ={"NPROC_PER_NODE": str(processes), **cut.environ})
-    if scripts and not is_file:
-        count = len(guarded.whole) - len(guarded.words)
-        started = (*scripts,) if guarded.launchers else ("python", *scripts)
-        first = (_make_word(guarded.words[0], text) for text in started)
-        guarded = replace(guarded, whole=(*guarded.whole[:count], *first, *guarded.words[1:]))
-    command, files = format_with_files(guarded, folder)
+    return replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks), effects.folders
+
+
+def _describe_needed(read: ReadLaunch, needed: Sequence[str]) -> str:
+    """Return what a launch needs that only its script sets, and how to give it."""
+    advice = "set the variable in front of attncheck, or allow commands with --run-substitutions"
+    if any(map(ARGUMENT.search, needed)):
+        advice = f"pass the script's arguments: attncheck smoke -- bash {read.recognised.launch.source.name} ARGUMENTS"
+    return f"{read.job.location}: the launch needs {', '.join(needed)}, which only its script sets: {advice}"
+
+
+def _name_program(launch: Launch, cut: JobCut) -> str:
+    """Return the program that a launch starts, or that reads its file."""
+    words = tuple(word.text for word in launch.words[:1])
+    return "".join(words if words or launch.starts_written_script else cut.command[:1])
+
+
+def _start_scripts(launch: Launch, scripts: Collection[str]) -> Launch:
+    """Return the launch with the scripts in the place of its program."""
+    if not scripts:
+        return launch
+    count = len(launch.whole) - len(launch.words)
+    started = (*scripts,) if launch.launchers else ("python", *scripts)
+    first = (_make_word(launch.words[0], text) for text in started)
+    return replace(launch, whole=(*launch.whole[:count], *first, *launch.words[1:]))
+
+
+def _format_file_command(read: ReadLaunch, cut: JobCut, path: str, scripts: tuple[str, ...]) -> str:
+    """Return the command that reads the configuration file at `path`. Raises `Unanswered` if it is not known."""
+    launch = read.recognised.launch
+    folder, name = os.path.split(path)
+    words = ("python", launch.source.name) if launch.starts_written_script else cut.command
+    words = ("python", *scripts, *words[1:]) if scripts else words
+    stem = os.path.splitext(name)[0]
+    text = shlex.join(word.format(file=path, folder=folder, stem=stem) for word in words)
+    if not text:
+        raise Unanswered(
+            f"{read.job.location}: this is only a configuration file; give the command that reads it after --"
+        )
+    return text
+
+
+def _describe_removed(launch: Launch) -> tuple[str, ...]:
+    """Return a remark for each launcher that is removed, and for a file that is not where the launch names it."""
+    remarks = []
     if launch.file is not None and launch.file.is_nearby:
-        cut = _add_remarks(cut, (f"{launch.file.name} was not found: the file of its name next to the launch is read",))
-    files = {**files, **scripts}
-    if is_file:
-        path = os.path.join(folder, f"rehearsed_{os.path.basename(launch.source.name)}")
-        files = {path: rewritten.launch.source.text, **scripts}
-        stem = os.path.splitext(os.path.basename(path))[0]
-        words = ("python", launch.source.name) if launch.starts_written_script else cut.command
-        words = ("python", *scripts, *words[1:]) if scripts else words
-        text = shlex.join(word.format(file=path, folder=folder, stem=stem) for word in words)
-        if not text:
-            raise Unanswered(
-                f"{read.job.location}: this is only a configuration file; give the command that reads it after --"
-            )
-        command = replace(command, text=text)
-    environ = {name: guarded.environ[name] for name in command.variables if name in guarded.environ}
-    services = [name for name in ("srun", "ray") if name in launch.launchers]
+        remarks.append(f"{launch.file.name} was not found: the file of its name next to the launch is read")
     if "uv" in launch.launchers:
-        cut = _add_remarks(cut, ("uv run is removed: the examined environment runs the launch",))
-    if services:  # settings that are removed together with them
-        cut = _add_remarks(cut, tuple(f"{name} is removed: processes start in the sandbox" for name in services))
-        environ |= {setting.name: setting.value for setting in guarded.variables if setting.known}
-    if not command.text:
-        raise Unanswered(f"{read.job.location}: the launch runs in another machine's shell")
-    text = _limit_processes(command.text, processes)
-    cut = replace(cut, environ={**cut.environ, **environ})
-    cut = take_vendored(launch, cut, read.recognised.framework.name)
-    cut = _import_project(launch, cut, bool(scripts))
-    return CutLaunch(text, files, rewritten.diff, cut, effects.folders)
+        remarks.append("uv run is removed: the examined environment runs the launch")
+    services = [name for name in SERVICES if name in launch.launchers]
+    return (*remarks, *(f"{name} is removed: processes start in the sandbox" for name in services))
 
 
 def take_vendored(launch: Launch, cut: JobCut, framework: str) -> JobCut:
