@@ -1,7 +1,8 @@
 """The command line: a group whose commands are modules, each imported when it is used.
 
 Typer 0.29 loads pydantic at the first option that it parses, which takes about 0.1 s; no public setting avoids that.
-`attncheck --version` is therefore answered before Typer is imported (`attncheck/__main__.py`).
+`attncheck --version` is therefore answered before Typer is imported (`attncheck/__main__.py`), and texts are not parsed
+by it (`PlainText`).
 """
 
 import difflib
@@ -23,10 +24,39 @@ MOST_USED = "Most used"
 EPILOG = "Begin with `attncheck demo` or `attncheck doctor`; before a job: `attncheck run -- torchrun … train.py`."
 
 
+class PlainText:
+    """Takes an option's texts as they are, and leaves all other values to Typer (0.29 core.py, `_TyperParameter`)."""
+
+    KNOWN = "0.29."  # other releases parse texts themselves
+
+    @classmethod
+    def take(cls, params: Any) -> Any:
+        """Let parameters be parsed so."""
+        for param in params if typer.__version__.startswith(cls.KNOWN) else ():
+            vars(param)["_runtime_param"] = cls()
+        return params
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value of an option."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        kind = param.type_descriptor.annotation
+        if kind is str and isinstance(value, str):
+            return value
+        if kind == list[str] and not isinstance(value, str):
+            return list(value)
+        param._runtime_param = None
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
 class SectionedCommand(TyperCommand):
     """A command whose help is plain text: examples, then options under headings. No name is cut at any width."""
 
     record: Command
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters, parsed without pydantic if they are texts."""
+        return PlainText.take(super().get_params(ctx))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the examples, the arguments, the most used options and the others, each under its heading."""
@@ -78,6 +108,10 @@ def load_command(name: str) -> Command:
 
 class CommandGroup(TyperGroup):
     """Finds commands by the names of their modules."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters, parsed without pydantic if they are texts."""
+        return PlainText.take(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the commands in the order of the help."""
