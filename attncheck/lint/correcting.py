@@ -135,19 +135,19 @@ class Corrector:
         return Correction(dict(sets), edits, edited, self.judge.judge(edited)[1])
 
     def vet_fixes(self, finding: Finding, first_is_tried: bool) -> Finding:
-        """Return the finding without fixes that cause another problem; those of errors may be tried already."""
-        is_tried = finding.severity == "error" and first_is_tried
-        kept = tuple(
-            fix
-            for number, fix in enumerate(finding.fixes)
-            if not fix.sets or (is_tried and number == 0) or not self._breaks_something(fix)
-        )
-        return replace(finding, fixes=kept)
+        """Return the finding without fixes that cause another problem; a fix that removes the finding is proven.
 
-    def _breaks_something(self, fix: Fix) -> bool:
-        """Return whether changing only the settings of a fix causes a new error or warning of the launch."""
-        tried = self.try_sets(tuple(fix.sets.items()))
-        return tried is not None and _adds_problem(self.report.findings, tried.report.findings)
+        Each fix is tried without the others. The first fixes of errors may have been tried together.
+        """
+        kept = []
+        for number, fix in enumerate(finding.fixes):
+            is_tried = finding.severity == "error" and first_is_tried and number == 0
+            tried = self.try_sets(tuple(fix.sets.items())) if fix.sets and not is_tried else None
+            if tried is not None and _adds_problem(self.report.findings, tried.report.findings):
+                continue
+            is_proven = tried is not None and _is_gone(finding, tried.report)
+            kept.append(replace(fix, proven=PROOF) if is_proven else fix)
+        return replace(finding, fixes=tuple(kept))
 
 
 def _collect_sets(findings: Iterable[Finding], settled: Mapping[str, str]) -> dict[str, str]:
@@ -197,10 +197,7 @@ def format_launch_diff(launch: Launch, edits: tuple[Edit, ...]) -> str:
 
 def _complete_fixes(finding: Finding, found_launch: FoundLaunch, job: Job, corrected_report: Report | None) -> Finding:
     """Return the finding with fixes in the framework's option names, marked proven if the corrected launch lost it."""
-    is_gone = corrected_report is not None and not any(
-        (finding.code, finding.subject, finding.message) == (other.code, other.subject, other.message)
-        for other in corrected_report.findings
-    )
+    is_gone = corrected_report is not None and _is_gone(finding, corrected_report)
     fixes = []
     for number, fix in enumerate(finding.fixes):
         fix = variables.place_fix(fix, job)
@@ -212,6 +209,14 @@ def _complete_fixes(finding: Finding, found_launch: FoundLaunch, job: Job, corre
             fix = replace(fix, proven=PROOF)
         fixes.append(fix)
     return replace(finding, fixes=tuple(fixes))
+
+
+def _is_gone(finding: Finding, corrected_report: Report) -> bool:
+    """Return whether the report of a corrected launch no longer has the finding."""
+    return not any(
+        (finding.code, finding.subject, finding.message) == (other.code, other.subject, other.message)
+        for other in corrected_report.findings
+    )
 
 
 def _adds_problem(before: Iterable[Finding], after: Iterable[Finding]) -> bool:

@@ -16,7 +16,7 @@ def format_finding(finding: Finding, repair: RepairSection | None = None) -> Ite
     for fix in finding.fixes:
         proven = f" (proven: {escape_markdown(fix.proven)})" if fix.proven else ""
         step = name_step(fix, repair)
-        yield from ("", f"{fix_label(fix).capitalize()}: {escape_markdown(fix.title)}{step}{proven}")
+        yield from ("", f"{fix_label(fix).capitalize()}: {escape_markdown(fix.title)}{step or proven}")
         if fix.text and not step:
             yield from ("", *format_code_block(fix.text))
     if page := page_of(finding.code):

@@ -243,6 +243,46 @@ def test_a_fix_that_is_not_kept_is_not_called_proven() -> None:
     assert any(fix.proven for fix in finding.fixes) == (launches_of(report)[0].diff != "")
 
 
+GPT_OSS = {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "hidden_size": 2880,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "num_hidden_layers": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("requested", "code"), [("flash_attention_2", "ATN313"), ("sdpa", "ATN307"), ("flex_attention", "")]
+)
+def test_each_fix_is_tried_by_itself_and_proven(attncheck: Run, tmp_path: Path, requested: str, code: str) -> None:
+    """eager would store the scores of 64 heads, so it is not offered; sdpa takes no sinks, in any release."""
+    (tmp_path / "config.json").write_text(json.dumps(GPT_OSS))
+    target = "sm_121,gpus=1,torch=2.10,transformers=5.5.0,trl=1.0.0,flash-attn=none,kernels=0.12.3"
+    launch = ["accelerate", "launch", "--num_processes", "1", "-m", "trl.scripts.sft", "--max_length", "2048", "--bf16"]
+    options = ["--model_name_or_path", str(tmp_path), "--dataset_name", "d", "--attn_implementation", requested]
+    result = attncheck("lint", "--format", "json", "--target", target, "--", *launch, "True", *options)
+    found = [finding for finding in json.loads(result.stdout)["findings"] if finding["severity"] != "note"]
+    fixes = [(f["code"], fix["text"], bool(fix["proven"])) for f in found for fix in f["fixes"]]
+    assert fixes == ([(code, "--attn_implementation flex_attention", True)] if code else [])
+
+
+def test_the_fix_of_one_finding_carries_its_proof(attncheck: Run) -> None:
+    target = "h100x8,torch=2.8,transformers=4.56.2,flash-attn=none,trl="
+    launch = ["accelerate", "launch", "--num_processes", "8", "-m", "trl.scripts.sft", "--model_name_or_path", "m"]
+    options = ["--dataset_name", "d", "--attn_implementation", "flash_attention_3", "--packing", "True"]
+    reports = [
+        json.loads(attncheck("lint", "--format", "json", "--target", target + trl, "--", *launch, *options).stdout)
+        for trl in ("0.21.0", "0.23.1")
+    ]
+    [finding], fixed = ([f for f in report["findings"] if f["code"] == "ATN444"] for report in reports)
+    assert finding["fixes"][0]["installs"] == ["trl>=0.23.1,<1"] and finding["fixes"][0]["proven"] and not fixed
+
+
 def test_on_old_gpus_the_way_out_is_whole() -> None:
     text = "deepspeed --module openrlhf.cli.train_sft --ds.packing_samples --ds.param_dtype bf16 --train.batch_size 64"
     report = lint_text(text + " --model.model_name_or_path Qwen/Qwen2.5-7B", launches.make_environments()["v100x8"])

@@ -5,6 +5,8 @@ from typing import ClassVar
 
 from attncheck.core.report import Section
 
+PROOF = "rules run again on the repaired environment no longer report"
+
 
 @dataclass(frozen=True)
 class RepairStep:

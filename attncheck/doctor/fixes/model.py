@@ -13,15 +13,20 @@ from attncheck.doctor.queries import (
 
 
 def use_other_attention(snapshot: Snapshot, model: Model, *excluded: str) -> tuple[Fix, ...]:
-    """Return the setting of the best attention backend that serves `model` here, other than `excluded`."""
+    """Return the setting of the best attention backend that serves `model` here, other than `excluded`.
+
+    If the answers of its class are unknown and it is not sdpa, eager follows flex_attention, which few classes refuse.
+    """
     ruled_out = {*excluded, *unsuitable_implementations(snapshot, model)}
     has_answers = isinstance(model.accepts, Known)
-    for name in ("flash_attention_2", "sdpa", "flex_attention", "eager") if has_answers else ("sdpa", "eager"):
-        if name not in ruled_out and (not has_answers or transformers_answer(model, name) == ""):
-            if isinstance(snapshot.job, Known):
-                return (change_settings(f"use {name}", {"attn_implementation": name}),)
-            return (set_attn_implementation(snapshot, name),)
-    return ()
+    serves = "" if has_answers else None
+    order = ("flash_attention_2", "sdpa", "flex_attention", "eager")[not has_answers :]
+    names = [name for name in order if name not in ruled_out and transformers_answer(model, name) == serves]
+    if isinstance(snapshot.job, Known):
+        fixes = tuple(change_settings(f"use {name}", {"attn_implementation": name}) for name in names)
+    else:
+        fixes = tuple(set_attn_implementation(snapshot, name) for name in names)
+    return fixes[:1] if has_answers or "sdpa" in names else fixes
 
 
 def change_transformers(snapshot: Snapshot, specifier: str) -> tuple[Fix, ...]:

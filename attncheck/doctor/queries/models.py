@@ -19,9 +19,15 @@ def has_vision_tower(snapshot: Snapshot) -> bool:
     return isinstance(snapshot.model, Known) and any("vision" in tower.name for tower in snapshot.model.value.towers)
 
 
+# transformers 4.55.4 to 5.24.0, models/*/modeling_*.py: gpt_oss, mimo_v2_flash and every later class with sinks.
+WITHOUT_SINKS = "refused: sdpa takes no attention sinks, so every class with sinks has `_supports_sdpa = False`"
+
+
 def transformers_answer(model: Model, implementation: str) -> str | None:
-    """Return transformers' answer: "" if accepted, a text that starts with the kind of refusal, None if not queried."""
-    return model.accepts.value.get(implementation) if isinstance(model.accepts, Known) else None
+    """Return transformers' answer: "" if accepted, a text that starts with the kind of refusal, None if not known."""
+    if isinstance(model.accepts, Known):
+        return model.accepts.value.get(implementation)
+    return WITHOUT_SINKS if model.sinks and implementation == "sdpa" else None
 
 
 def refuses_implementation(model: Model, implementation: str) -> bool:
@@ -30,22 +36,24 @@ def refuses_implementation(model: Model, implementation: str) -> bool:
 
 
 def refusal_reason(model: Model, implementation: str) -> str:
-    """Return transformers' own reason for the refusal."""
-    return (transformers_answer(model, implementation) or "").partition(": ")[2]
+    """Return the reason for the refusal: transformers' own, if it was imported."""
+    lane = "import lane: " if isinstance(model.accepts, Known) else ""
+    return lane + (transformers_answer(model, implementation) or "").partition(": ")[2]
 
 
 def is_eager_only(model: Model) -> bool:
     """Return whether the model's class refuses every fused attention that was tried."""
     checked = [name for name in FUSED_IMPLEMENTATIONS if transformers_answer(model, name) is not None]
     offered = [name for name in checked if "does not offer" not in (transformers_answer(model, name) or "")]
-    return bool(offered) and all(refuses_implementation(model, name) for name in offered)
+    is_known = isinstance(model.accepts, Known) and bool(offered)
+    return is_known and all(refuses_implementation(model, name) for name in offered)
 
 
 def unsuitable_implementations(snapshot: Snapshot, model: Model) -> set[str]:
     """Return the implementations not to recommend for `model` here, even if its class accepts them."""
     unsuitable = set()
     softcap = isinstance(model.softcap, Known)
-    if model.sinks or softcap:
+    if softcap:
         unsuitable.add("sdpa")
     too_wide = max(model.head_dims, default=0) > 256
     chunked = "chunked_attention" in model.layer_types

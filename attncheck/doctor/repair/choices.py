@@ -10,6 +10,7 @@ from functools import cached_property
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
 
 from attncheck.core.findings import SEVERITIES, Finding, Fix
 from attncheck.core.lists import group_values
@@ -134,8 +135,15 @@ def can_hold(snapshot: Snapshot, name: str, wanted: Sequence[str]) -> bool:
 
 
 def join_specifiers(specifiers: Iterable[str]) -> str:
-    """Return the specifier that combines all of `specifiers`."""
-    return str(SpecifierSet(",".join(filter(None, specifiers))))
+    """Return the specifier that combines all of `specifiers`, with only the highest `>=` and the lowest `<`."""
+    clauses = SpecifierSet(",".join(filter(None, specifiers)))
+    for operator, decide in ((">=", max), ("<", min)):
+        bounds = [Version(clause.version) for clause in clauses if clause.operator == operator]
+        kept = [
+            clause for clause in clauses if clause.operator != operator or Version(clause.version) == decide(bounds)
+        ]
+        clauses = SpecifierSet(",".join(map(str, kept)))
+    return str(clauses)
 
 
 def choose_ways(snapshot: Snapshot, findings: Sequence[Finding]) -> tuple[list[Way], list[str]]:

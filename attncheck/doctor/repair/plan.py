@@ -13,7 +13,7 @@ from attncheck.core.report import Finding, Fix, Report, by_severity
 from attncheck.core.results.cluster import ClusterSection
 from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.results.lint import LintSection
-from attncheck.core.results.repair import RepairSection, RepairStep
+from attncheck.core.results.repair import PROOF, RepairSection, RepairStep
 from attncheck.core.snapshot import Known, Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.memory import RuleMemory
@@ -146,14 +146,16 @@ def _prove(
 def _agree(
     finding: Finding, joined: dict[str, str], removed: set[str], ways: list[Way], repair: RepairSection
 ) -> Finding:
-    """Return a finding with commands that use the repair's versions; commands that cannot are removed."""
+    """Return a finding with commands that use the repair's versions, proven if it is; other commands are removed."""
     chosen = {fix for way in ways if way.finding == finding for fix in way.fixes}
+    proven = f"{PROOF} it" if finding.code in repair.proven else ""
     fixes: list[Fix] = []
     for fix in finding.fixes:
         if not fix.installs and not removed_names(fix):
             fixes.append(fix)
         elif fix in chosen or agrees(fix, joined, removed):
-            fixes.append(rewrite_fix(fix, joined, repair.steps))
+            rewritten = rewrite_fix(fix, joined, repair.steps)
+            fixes.append(replace(rewritten, proven=proven) if fix in chosen and proven else rewritten)
     if not fixes and finding.fixes:
         reason = next((line for line in repair.conflicts if line.startswith(finding.code)), "")
         wanted = ", ".join(finding.fixes[0].allows or finding.fixes[0].installs) or finding.fixes[0].title

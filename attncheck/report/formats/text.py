@@ -230,7 +230,7 @@ def _format_finding(finding: Finding, report: Report, repair: RepairSection | No
         step = name_step(fix, repair)
         proven = f" (proven: {fix.proven})" if fix.proven else ""
         style = "green" if fix.kind != "advice" else "cyan"
-        yield Line(((f"{'':7}{fix_label(fix):<8}", style),), fix.title + step + proven)
+        yield Line(((f"{'':7}{fix_label(fix):<8}", style),), fix.title + (step or proven))
         for line in fix.text.splitlines() if not step and fix.text != fix.title else ():
             yield Line(((" " * INDENT + line, "bold"),), no_wrap=True)
     if places := describe_places(finding, report):

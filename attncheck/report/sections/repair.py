@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from attncheck.core.lists import list_applying
-from attncheck.core.results.repair import RepairSection
+from attncheck.core.results.repair import PROOF, RepairSection
 from attncheck.report.finding_lines import is_joint
 from attncheck.report.sections import Block, Bullets, Code, Report, SectionView
 
@@ -32,9 +32,8 @@ def write_script(section: RepairSection) -> Iterator[str]:
 def describe_proof(section: RepairSection) -> Iterator[str]:
     """Yield what is proven about the repair, what is not, and what it leaves open."""
     if section.proven:
-        text = "rules run again on the repaired environment no longer report"
         nothing_new = "" if section.remaining else ", and nothing new"
-        yield f"proven: {text} {', '.join(section.proven)}{nothing_new}"
+        yield f"proven: {PROOF} {', '.join(section.proven)}{nothing_new}"
     if section.unproven:
         yield f"check afterwards with `attncheck doctor`: {', '.join(section.unproven)}"
     if section.remaining:

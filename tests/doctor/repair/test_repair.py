@@ -19,7 +19,7 @@ from attncheck.doctor import engine
 from attncheck.doctor.profile import needs_of_job, needs_of_profile
 from attncheck.doctor.queries.requirements import have_common_version
 from attncheck.doctor.repair import plan
-from attncheck.doctor.repair.choices import list_demands, parse_requirement, removed_names
+from attncheck.doctor.repair.choices import join_specifiers, list_demands, parse_requirement, removed_names
 from attncheck.doctor.repair.plan import add_repair
 from attncheck.report.formats import load_format
 from tests import snapshots as s
@@ -151,8 +151,14 @@ def test_what_only_an_import_showed_is_not_called_proven() -> None:
         exception="ModuleNotFoundError",
         message="No module named 'einops'",
     )
-    section = repair_of(add_repair(judge(s.without_packages(raised, "einops"))))
+    report = add_repair(judge(s.without_packages(raised, "einops")))
+    section = repair_of(report)
     assert "ATN108" in section.unproven and "ATN108" not in section.proven
+    assert not any(fix.proven for finding in report.findings if finding.code == "ATN108" for fix in finding.fixes)
+
+
+def test_joined_bounds_are_the_tightest() -> None:
+    assert join_specifiers([">=5.5.4", ">=5.6,<6", "", "<5.9,!=5.7"]) == "!=5.7,<5.9,>=5.6"
 
 
 def test_a_fix_that_causes_the_next_fault_brings_its_fix_along() -> None:

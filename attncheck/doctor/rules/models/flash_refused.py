@@ -31,7 +31,7 @@ def check(snapshot: Snapshot, model: Model) -> Problems:
         return
     yield Problem(
         message=f"{model.model_type} refuses flash attention",
-        evidence=(f"import lane: {refusal_reason(model, 'flash_attention_2')}",),
+        evidence=(refusal_reason(model, "flash_attention_2"),),
         fixes=use_other_attention(snapshot, model, "flash_attention_2"),
         subject=model.model_type,
         predicted=not forces_flash_attention(snapshot),

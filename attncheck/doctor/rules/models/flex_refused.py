@@ -33,7 +33,7 @@ def check(snapshot: Snapshot, model: Model) -> Problems:
         return
     yield Problem(
         message=f"{model.model_type} refuses flex_attention" + ("" if is_asked else " as well"),
-        evidence=(f"import lane: {refusal_reason(model, 'flex_attention')}",),
+        evidence=(refusal_reason(model, "flex_attention"),),
         fixes=use_other_attention(snapshot, model, "flex_attention"),
         subject=model.model_type,
     )

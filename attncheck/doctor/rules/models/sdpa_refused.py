@@ -24,7 +24,7 @@ def check(snapshot: Snapshot, model: Model) -> Problems:
         return
     yield Problem(
         message=f"{model.model_type} does not support sdpa: by default it runs eager",
-        evidence=(f"import lane: {refusal_reason(model, 'sdpa')}",),
+        evidence=(refusal_reason(model, "sdpa"),),
         fixes=use_other_attention(snapshot, model, "sdpa"),
         subject=model.model_type,
     )

@@ -9,6 +9,9 @@ FIRES = {
     "gemma2 under transformers 5.23": s.with_model(
         s.with_package(s.h200(), "transformers", "5.23.0"), model_type="gemma2", accepts=answers_refusing("sdpa")
     ),
+    "transformers was not asked, but the model has attention sinks": s.with_model(
+        s.h200(), model_type="gpt_oss", sinks=True, accepts=s.Absent("not asked")
+    ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
@@ -21,4 +24,4 @@ SILENT = {
 
 def says(text: str) -> bool:
     """Return whether the finding names the cause and a fix."""
-    return "does not support sdpa" in text and "flash_attention_2" in text
+    return "does not support sdpa" in text and ("flash_attention_2" in text or "flex_attention" in text)

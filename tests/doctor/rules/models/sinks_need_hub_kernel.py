@@ -102,4 +102,4 @@ SILENT = {
 
 def says(text: str) -> bool:
     """Return whether the finding names the cause and a fix."""
-    return "vllm-flash-attn3" in text
+    return "vllm-flash-attn3" in text and "flex_attention" in text
