@@ -30,7 +30,9 @@ def forget_imports(snapshot: Snapshot, names: Iterable[str] = ()) -> Snapshot:
     nothing."""
     forgotten = set(names)
     distributions = tuple(
-        replace(entry, files_missing=(), files_altered=(), problem="") if entry.name in forgotten else entry
+        replace(entry, files_missing=(), files_altered=(), missing_modules=(), problem="")
+        if entry.name in forgotten
+        else entry
         for entry in snapshot.distributions
     )
     model = snapshot.model

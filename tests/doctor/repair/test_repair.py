@@ -157,6 +157,14 @@ def test_what_only_an_import_showed_is_not_called_proven() -> None:
     assert not any(fix.proven for finding in report.findings if finding.code == "ATN108" for fix in finding.fixes)
 
 
+def test_a_package_without_its_extension_is_built_again_without_the_variable_that_omits_it() -> None:
+    missing = ("flash_attn_2_cuda (flash_attn/flash_attn_interface.py:15)",)
+    section = repair_of(add_repair(judge(s.with_package(s.h200(), "flash-attn", "2.8.3", missing_modules=missing))))
+    [step] = (step for step in section.steps if "ATN178" in step.codes)
+    assert step.command.startswith("env -u FLASH_ATTENTION_SKIP_CUDA_BUILD ") and "flash-attn" in step.installs[0]
+    assert "ATN178" in section.unproven and "ATN178" not in (*section.proven, *section.remaining)
+
+
 def test_joined_bounds_are_the_tightest() -> None:
     assert join_specifiers([">=5.5.4", ">=5.6,<6", "", "<5.9,!=5.7"]) == "!=5.7,<5.9,>=5.6"
 

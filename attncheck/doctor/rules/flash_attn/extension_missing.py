@@ -7,15 +7,16 @@ missing extension if no file on sys.path provides it and no other distribution i
 Why it matters: metadata and RECORD are complete, so `pip check` and transformers' `is_flash_attn_2_available()`
 report the package as installed. The import raises "No module named 'flash_attn_2_cuda'" on every machine.
 
-What to do: build or install it again without pip's cache, which holds the wheel without its extension. Unset
-FLASH_ATTENTION_SKIP_CUDA_BUILD first (also in `[tool.uv.extra-build-variables]` of pyproject.toml), which is what
-omits the extension.
+What to do: build or install it again without pip's cache, which holds the wheel without its extension, and without
+FLASH_ATTENTION_SKIP_CUDA_BUILD (also in `[tool.uv.extra-build-variables]` of pyproject.toml), which is what omits the
+extension.
 
 Source: flash-attn 2.8.3, setup.py (`SKIP_CUDA_BUILD`) and flash_attn/flash_attn_interface.py;
 PrimeIntellect-ai/prime-rl#1972, #2587.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from attncheck.doctor.fixes import avoid_flash_attn, build_flash_attn, flash_attn_fixes, install
 from attncheck.doctor.queries.launch import may_import
@@ -51,16 +52,15 @@ def _describe_import(snapshot: Snapshot, distribution: Distribution) -> Iterator
 
 
 def _iter_fixes(snapshot: Snapshot, distribution: Distribution) -> Iterator[Fix]:
+    is_flash = distribution.name == "flash-attn"
+    fixes = (*build_flash_attn(snapshot), *flash_attn_fixes(snapshot), *avoid_flash_attn(snapshot)) if is_flash else ()
+    commands = tuple(fix for fix in fixes if fix.kind == "command" and fix.installs)
     variable = SKIP_BUILD.get(distribution.name, "")
-    if variable:
-        yield install.unset_variable(variable, f"build the extension too: {variable} omits it")
-    if distribution.name == "flash-attn":
-        fixes = (*build_flash_attn(snapshot), *flash_attn_fixes(snapshot), *avoid_flash_attn(snapshot))
-        commands = tuple(fix for fix in fixes if fix.kind == "command" and fix.installs)
-        yield from commands or (_build_again(snapshot, distribution),)
-        yield from (fix for fix in avoid_flash_attn(snapshot) if not isinstance(snapshot.job, Known))
-    else:
-        yield _build_again(snapshot, distribution)
+    for fix in commands or (_build_again(snapshot, distribution),):
+        title = f"{fix.title}, with its extension: {variable} omits it"
+        yield replace(fix, title=title, text=f"env -u {variable} {fix.text}") if variable else fix
+    if is_flash and not isinstance(snapshot.job, Known):
+        yield from avoid_flash_attn(snapshot)
 
 
 def _build_again(snapshot: Snapshot, distribution: Distribution) -> Fix:
