@@ -190,8 +190,6 @@ def _describe_judging(stage: Stage, cut: JobCut, ring_size: int) -> dict[str, An
     is_mean = cut.objective.is_documented or cut.form not in PAIRED_FORMS
     return {
         "task": "attncheck.rehearsal.worker.judging:judge",
-        "device": "cpu",
-        "threads": stage.target.threads_per_worker(1),
         "stage": stage.folder,
         "objective": codec.to_plain(replace(cut.objective, is_mean=is_mean)),
         "ring_size": ring_size,

@@ -23,9 +23,9 @@ from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting, execution, kept_labels
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
-from attncheck.rehearsal.staging import ask_worker, choose_model, choose_targets, describe_fields, run_cut
+from attncheck.rehearsal.staging import ask_worker, choose_model, choose_targets, describe_fields, make_job, run_cut
 from attncheck.workers.execution import ExecutionTarget
-from attncheck.workers.pool import Event
+from attncheck.workers.pool import Event, Pool
 from attncheck.workers.processors import thread_environment
 from attncheck.workers.scratch import scratch_folder
 
@@ -266,8 +266,8 @@ def _prepare(
 
 def _ask_worker(message: dict[str, Any], target: ExecutionTarget) -> Event | None:
     """Return a worker's answer to a job of one item."""
-    message = {"device": "cpu", "threads": target.threads_per_worker(1), **message}
-    return ask_worker(target, message, ("labels",))[0].get("labels")
+    job = make_job(target, message, ("labels",))
+    return ask_worker(Pool(target.python, 1), job).get("labels")
 
 
 def _run_step(

@@ -22,7 +22,7 @@ from attncheck.rehearsal.cutting import NothingToRehearse
 from attncheck.rehearsal.judged_run import run_once
 from attncheck.rehearsal.options import add_options
 from attncheck.rehearsal.reading import Request, read_launches_of
-from attncheck.rehearsal.staging import Stage, make_materials, reads_fields
+from attncheck.rehearsal.staging import Stage, make_materials, open_pool, reads_fields
 from attncheck.rehearsal.trials import MESSAGES, format_corrected, iter_findings, try_corrections
 from attncheck.smoke.run import make_verdict
 from attncheck.workers.execution import ExecutionTarget
@@ -111,7 +111,7 @@ def choose_steps(request: Request) -> int:
 def _rehearse(
     read: ReadLaunch, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> tuple[RehearsalSection, list[Finding]]:
-    with scratch_folder() as folder:
+    with scratch_folder() as folder, open_pool(target) as pool:
         processes = max(1, len(read.snapshot.visible_devices())) if target.uses_gpu else CPU_PROCESSES
         steps = choose_steps(request)
         materials = cutting.make_materials(
@@ -125,7 +125,7 @@ def _rehearse(
             request.trusts_remote_code,
         )
         cut = cutting.cut_job(read, materials)
-        stage = Stage(read, folder, materials, target, request, report_progress, {})
+        stage = Stage(read, folder, materials, target, request, report_progress, pool)
         has_processor = make_materials(stage, cut)
         if has_processor != materials.has_tower:  # frameworks divide the loss by it
             cut = replace(cut, objective=cutting.cut_job(read, replace(materials, has_tower=has_processor)).objective)
@@ -147,7 +147,7 @@ def _rehearse(
         trials = try_corrections(stage, cut, first) if request.fix else []
         launches = [first, *(_keep_requested(trial.launch, request.only) for trial in trials if trial.is_better)]
     verdicts = tuple(_make_verdict(launch, result) for launch in launches for result in launch.results)
-    kind, name, torch = (str(stage.device.get(key, "")) for key in ("kind", "name", "torch"))
+    kind, name, torch = (str(pool.device.get(key, "")) for key in ("kind", "name", "torch"))
     measured_on = MeasuredOn(kind, name, torch)
     corrected = next((format_corrected(read, trial.correction) for trial in trials if trial.is_clean), ())
     section = RehearsalSection(measured_on, verdicts, tuple(launches), corrected)

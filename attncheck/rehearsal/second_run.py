@@ -35,8 +35,6 @@ def rerun(
             return CheckResult(check, "skipped", end.replace(stage.folder, FOLDER)[:250])
         message |= {
             "task": f"attncheck.rehearsal.worker.{task}",
-            "device": "cpu",
-            "threads": stage.target.threads_per_worker(1),
             "folders": [first, watch],
         }
         return read_result(run_worker(stage, message, (check,)).get(check), check)

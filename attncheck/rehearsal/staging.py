@@ -1,7 +1,8 @@
 """Prepares where a launch is rehearsed, a folder with its model, tokenizer and documents, and runs it there."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ STAND_IN = "llama"  # for a model whose type is not known
 NO_NAME = "the model"  # of a launch that names none: what its script builds is trained
 MAX_WEIGHTS = 8_000_000  # gradient values of such a model that are kept and compared, smallest parameters first
 DOCUMENTS = 900  # more than the rows of all steps contain, so that none is used twice
+LIBRARIES = "attncheck.rehearsal.worker.libraries"
 LAUNCH_FACTOR = 5.0  # times a case's deadline, for the whole launch
 FOLDER = "REHEARSAL"  # the throwaway folder's name in the report
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")  # in transformers 5 and 4
@@ -53,7 +55,7 @@ class Stage:
     target: ExecutionTarget
     request: Request
     report_progress: Callable[[str], None]
-    device: Mapping[str, Any]
+    pool: Pool
     remarks: tuple[str, ...] = ()
     model: str = ""
     is_guessed: bool = False  # whether the configuration of the launch's model is not known
@@ -83,8 +85,6 @@ def make_materials(stage: Stage, cut: JobCut) -> bool:
     stage.model, missing_model = (_name_model(stage.read), "") if is_full or real_data else choose_model(stage.read)
     message = {
         "task": "attncheck.rehearsal.worker.materials:prepare",
-        "device": stage.target.device,
-        "threads": stage.target.threads_per_worker(1),
         "model": stage.model,
         "stand_in_for": missing_model,
         "classes": read_model_classes(stage.read) if missing_model else [],
@@ -182,29 +182,38 @@ def choose_model(read: ReadLaunch) -> tuple[str, str]:
 
 
 def run_worker(stage: Stage, message: Mapping[str, Any], items: tuple[str, ...]) -> dict[str, Event]:
-    """Return the last event of each item that a worker reached; the stage keeps the worker's device."""
-    events, device = ask_worker(stage.target, message, items)
-    stage.device = stage.device or device
-    return events
+    """Return the last event of each item that a worker reached."""
+    return ask_worker(stage.pool, make_job(stage.target, message, items))
 
 
-def ask_worker(
-    target: ExecutionTarget, message: Mapping[str, Any], items: tuple[str, ...]
-) -> tuple[dict[str, Event], Mapping[str, Any]]:
-    """Return the last event of each item that a worker reached, also before an interrupt, and the worker's device."""
+@contextmanager
+def open_pool(target: ExecutionTarget) -> Iterator[Pool]:
+    """Yield a pool whose workers are forked from one process, which imports their libraries once."""
+    pool = Pool(target.python, 1)
+    with pool.prepare(make_job(target, {}, ())):
+        yield pool
+
+
+def make_job(target: ExecutionTarget, message: Mapping[str, Any], items: tuple[str, ...]) -> Job:
+    """Return the work of one worker."""
+    message = {"threads": target.threads_per_worker(1), **message}
+    return Job("rehearsal", message, items, target.seconds * 3.0, imports=(LIBRARIES,))
+
+
+def ask_worker(pool: Pool, job: Job) -> dict[str, Event]:
+    """Return the last event of each item that a worker reached, also before an interrupt."""
     events: dict[str, Event] = {}
 
     def on_event(event: Event) -> None:
         if event.kind not in ("started", "step"):
             events[event.item] = event
 
-    pool = Pool(target.python, 1)
     try:
-        pool.run([Job("rehearsal", message, items, target.seconds * 3.0)], on_event)
+        pool.run([job], on_event)
     except KeyboardInterrupt:
         if not events:
             raise
-    return events, pool.device
+    return events
 
 
 def execute(stage: Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> execution.Execution:

@@ -199,7 +199,7 @@ class Pool:
 
     @contextlib.contextmanager
     def prepare(self, *jobs: Job) -> Iterator[None]:
-        """Import the modules of jobs like these while the caller plans them; `run` is called within the block."""
+        """Import the modules of jobs like these while the caller plans them; each `run` in the block forks from it."""
         with scratch_folder() as self._folder:
             try:
                 self.start_servers(make_base(job, self._folder) for job in jobs)
@@ -228,7 +228,7 @@ class Pool:
             try:
                 return _PoolRun(self, jobs, on_event, until, folder).run()
             finally:
-                kill_all()
+                kill_all(self._servers.values() if self._folder else ())
 
 
 class _PoolRun:
@@ -343,7 +343,7 @@ class _PoolRun:
             self.pool.device = self.pool.device or document["device"]
             sender.begin(job.seconds)
         elif "started" in document:
-            sender.current_item = document["started"]
+            sender.current_item, sender.ready = document["started"], True
             sender.begin(job.seconds)
             self.on_event(Event(job.name, sender.current_item, "started"))
         elif "step" in document and sender.current_item:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import IO
 
 from attncheck.core.io import interrupts
@@ -57,11 +57,11 @@ def defer_signals() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def kill_all() -> None:
-    """Kill every started child that may still run."""
+def kill_all(kept: "Collection[Process]" = ()) -> None:
+    """Kill every started child that may still run, except `kept`."""
     with defer_signals():
-        while _started:
-            _started.pop().kill()
+        for process in [process for process in reversed(_started) if process not in kept]:
+            process.kill()
 
 
 class Process:

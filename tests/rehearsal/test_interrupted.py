@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import pytest
 
@@ -38,36 +38,27 @@ def handled() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def end_after(count: int) -> type:
+def end_after(count: int) -> Any:
     """Return a pool whose worker answers this many checks before the machine ends the program."""
 
-    class EndingPool:
-        device: ClassVar[dict[str, Any]] = {}
+    def run(jobs: list[Any], on_event: Callable[[Event], None]) -> None:
+        for name in JUDGED[:count]:
+            on_event(Event("rehearsal", name, "answer", answer={}))
+        signal.raise_signal(signal.SIGTERM)
 
-        def __init__(self, python: str, size: int) -> None: ...
-
-        def run(self, jobs: list[Any], on_event: Callable[[Event], None]) -> None:
-            for name in JUDGED[:count]:
-                on_event(Event("rehearsal", name, "answer", answer={}))
-            signal.raise_signal(signal.SIGTERM)
-
-    return EndingPool
+    return SimpleNamespace(run=run)
 
 
-def test_the_answers_before_an_interrupt_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "Pool", end_after(1))
-    events, _ = staging.ask_worker(TARGET, {}, judged_run.CHECKS)
+def test_the_answers_before_an_interrupt_are_kept() -> None:
+    job = staging.make_job(TARGET, {}, judged_run.CHECKS)
+    events = staging.ask_worker(end_after(1), job)
     assert list(events) == ["batch"] and staging.read_result(events.get("loss"), "loss").outcome == "skipped"
-    monkeypatch.setattr(staging, "Pool", end_after(0))
     with pytest.raises(KeyboardInterrupt):
-        staging.ask_worker(TARGET, {}, judged_run.CHECKS)
+        staging.ask_worker(end_after(0), job)
 
 
-def test_an_interrupt_before_the_first_answer_leaves_how_the_launch_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(staging, "Pool", end_after(0))
-    stage: Any = SimpleNamespace(target=TARGET, targets=None, device={})
+def test_an_interrupt_before_the_first_answer_leaves_how_the_launch_ended() -> None:
+    stage: Any = SimpleNamespace(target=TARGET, targets=None, pool=end_after(0))
     results = judged_run._judge(stage, {})
     assert [(result.check, result.outcome) for result in results] == [(name, "skipped") for name in judged_run.CHECKS]
     assert interrupts.is_interrupted()

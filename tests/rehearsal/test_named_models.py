@@ -16,6 +16,7 @@ from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting, staging
 from attncheck.rehearsal.named_models import list_named_models
 from attncheck.rehearsal.worker.materials import find_kind
+from attncheck.workers.pool import Pool
 from tests.snapshots import laptop
 
 TRL = "trl sft --model_name_or_path m --dataset_name d --output_dir o\n"
@@ -132,7 +133,7 @@ def test_a_driver_loads_a_model_of_an_unknown_class(
     monkeypatch.setattr(staging, "choose_model", lambda read: (staging.STAND_IN, staging.NO_NAME))
     target: Any = SimpleNamespace(device="cpu", threads_per_worker=lambda count: 1)
     request: Any = SimpleNamespace(seed=0, trusts_remote_code=False)
-    stage = staging.Stage(launch, str(tmp_path), materials, target, request, lambda text: None, {})
+    stage = staging.Stage(launch, str(tmp_path), materials, target, request, lambda text: None, Pool("python", 1))
     staging.make_materials(stage, cut)
     assert bool(stage.unknown) == unknown
 

@@ -28,6 +28,7 @@ from attncheck.rehearsal.worker.materials import make_data
 from attncheck.rehearsal.worker.records import ModelCall, RankRecord
 from attncheck.rehearsal.worker.twins import compare, compare_steps
 from attncheck.workers.execution import ExecutionTarget
+from attncheck.workers.pool import Pool
 from tests.rehearsal.staging import ForkServer, make_argv, make_materials
 from tests.snapshots import laptop
 
@@ -148,7 +149,9 @@ def test_the_neutral_settings_of_a_launch(options: str, changes: list[str], tmp_
     materials = cutting.make_materials(launch, str(tmp_path), 30, False, 2)
     cut = cutting.cut_job(launch, materials)
     request = reading.Request((), lambda name: Absent("no"), lambda source: lambda path: None)
-    stage = staging.Stage(launch, str(tmp_path), materials, ExecutionTarget("python"), request, print, {})
+    stage = staging.Stage(
+        launch, str(tmp_path), materials, ExecutionTarget("python"), request, print, Pool("python", 1)
+    )
     twins = dict(second_run._iter_twins(stage, cut))
     assert list(twins) == changes
     for name, twin in twins.items():

@@ -117,6 +117,19 @@ def test_a_prepared_pool_forks_even_a_single_job(tmp_path: Path, marker: str) ->
     assert not list_marked(marker)
 
 
+def test_runs_of_a_prepared_pool_share_its_imports(tmp_path: Path, marker: str) -> None:
+    """Each run ends its own workers, also one that has no device, and the next is forked from the same process."""
+    dying, living = make_jobs(tmp_path, ("a", "dies"), ("b",))
+    events: list[Event] = []
+    pool = Pool(sys.executable, 1)
+    with pool.prepare(dying):
+        pool.run([dying], events.append)
+        pool.run([living], events.append)
+    answers = {event.item: event.answer for event in events if event.kind == "answer"}
+    assert answers["a"][0] == answers["b"][0] != answers["b"][1] and answers["a"][1] != answers["b"][1]
+    assert not list_marked(marker)
+
+
 def list_marked(marker: str) -> list[int]:
     """Return the processes whose environment has the marker."""
     pids = []

@@ -48,12 +48,9 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
 
     With `message["full_model"]` the model is the user's own; with `message["real_data"]` the data are.
     """
-    from attncheck.smoke.worker.models import build
-
-    build.stay_offline()
-    build.leave_out("sklearn", "scipy")  # a second of processor time
     import torch
 
+    import attncheck.rehearsal.worker.libraries  # noqa: F401  (first, if the process was not forked)
     from attncheck.attention.device import describe_exception
     from attncheck.rehearsal.worker.checks.batch import describe_noise
     from attncheck.rehearsal.worker.checks.documents import ONLY_ON_GPU

@@ -75,12 +75,11 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     With `message["full_model"]` the model is the one named in `message["model"]`, and its words are written too. With
     `message["real_data"]` the rows are the first ones of the named data, and their tokens are written.
     """
+    import torch
+
+    import attncheck.rehearsal.worker.libraries  # noqa: F401  (first, if the process was not forked)
     from attncheck.rehearsal.worker import multimodal
     from attncheck.smoke.worker.models import build
-
-    build.stay_offline()
-    build.leave_out("sklearn", "scipy")  # a second of processor time
-    import torch
 
     torch.set_num_threads(int(message.get("threads", 1)))
     (item,) = message["items"]
