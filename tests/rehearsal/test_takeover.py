@@ -125,6 +125,62 @@ launch.simple_launcher(None)
     assert done.stdout.strip() == ("first" if is_kept else str(tmp_path))
 
 
+STARTER = """\
+import os, subprocess, sys
+from types import ModuleType, SimpleNamespace
+sys.modules["torch"] = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: {has_gpu}))
+sys.path.insert(0, {folder!r})
+import takeover
+main = ModuleType("main")
+vars(main).update(os=os, subprocess=subprocess)
+takeover.start_in_process(main)
+print(os.getpid(), flush=True)
+{start}
+"""
+RUN = "assert main.subprocess.run([sys.executable, {program!r}, 'a']).returncode == 0"
+MODULE = "assert main.subprocess.run([sys.executable, '-m', 'program', 'a'], check=True).returncode == 0"
+EXEC = "main.os.execvpe('program', ['program', 'a'], {**os.environ, 'ADDED': 'b'})"
+
+
+@pytest.mark.parametrize(
+    ("start", "has_gpu", "is_same", "environ"),
+    [
+        (RUN, False, True, {}),
+        (MODULE, False, True, {}),
+        (EXEC, False, True, {"ADDED": "b"}),
+        (EXEC.replace("'program'", "'other'"), False, False, {"ADDED": "b"}),  # of another Python: started as ever
+        (RUN, True, False, {}),
+    ],
+)
+def test_a_command_runs_the_program_that_it_would_start(
+    start: str, has_gpu: bool, is_same: bool, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """An `exec` keeps the process id in any case, but the modules only if the program runs in the same process."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "python").symlink_to(sys.executable)
+    body = "import os, sys\nprint('torch' in sys.modules, sys.argv[1:], os.environ.get('ADDED'))\n"
+    (tmp_path / "program.py").write_text(body)
+    for name, python in (("program", str(programs / "python")), ("other", sys.executable)):
+        (programs / name).write_text(f"#!{python}\n{body}")
+        (programs / name).chmod(0o755)
+    text = STARTER.format(
+        has_gpu=has_gpu,
+        folder=str(Path(takeover.__file__).parent),
+        start=start.replace("{program!r}", repr(str(tmp_path / "program.py"))),
+    )
+    ended = subprocess.run(
+        [str(programs / "python"), "-c", text],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": f"{programs}:/usr/bin:/bin"},
+        cwd=tmp_path,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[1] == f"{is_same} ['a'] {environ.get('ADDED')}"
+
+
 COMPOSE = """\
 import sys
 from hydra import compose, initialize_config_dir

@@ -13,6 +13,7 @@ OURS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # also of t
 # torch 2.13 _tensor.py (`register_hook`, `register_post_accumulate_grad_hook`), nn/modules/module.py.
 GRADIENT_HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_post_accumulate_grad_hooks")
 MAX_WRAPPERS = 20  # around a function; objects that have every attribute have no end of them
+resolve = functools.cache(os.path.realpath)  # of some thousand functions at each recorded step
 INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -100,9 +101,9 @@ def is_foreign(function: Any, holder: str = "") -> bool:
     if code is None or code.co_filename.startswith("<"):
         return False
     package = getattr(sys.modules.get(holder.partition(".")[0]), "__file__", None)
-    path = os.path.realpath(code.co_filename)
-    homes = [OURS, os.path.dirname(os.path.realpath(os.__file__))]
-    homes += [os.path.dirname(os.path.realpath(package))] if package and package.endswith("__init__.py") else []
+    path = resolve(code.co_filename)
+    homes = [OURS, os.path.dirname(resolve(os.__file__))]
+    homes += [os.path.dirname(resolve(package))] if package and package.endswith("__init__.py") else []
     return not path.startswith(tuple(f"{home}{os.sep}" for home in homes)) and not is_installed(path)
 
 

@@ -18,14 +18,19 @@ import multiprocessing
 import os
 import pickle
 import runpy
+import shutil
 import socket
+import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from types import SimpleNamespace
 from typing import Any
 
 POLL_SECONDS = 0.2
+MAX_LINE = 4096
 ERROR_TAIL = 8192  # characters of a failing rank's output
 # Frameworks, and the packages of their generation that they import and use only for it.
 GENERATION = {
@@ -207,31 +212,65 @@ def _make_class(module: str, name: str) -> type:
 
 
 def run_in_process(launch: Any) -> None:
-    """Let accelerate's launcher of one process run the program itself, which then need not import torch again.
-
-    accelerate 1.15.0 commands/launch.py `simple_launcher`. With a GPU the variables that choose it come too late.
-    """
+    """Let accelerate's launcher of one process run the program itself; 1.15.0 commands/launch.py `simple_launcher`."""
     start = launch.simple_launcher
 
     @functools.wraps(start)
     def simple_launcher(args: Any) -> None:
-        import torch
-
-        command, environment = launch.prepare_simple_launcher_cmd_env(args)
-        if command[0] != sys.executable or torch.cuda.is_available():
+        if not _run_program(*launch.prepare_simple_launcher_cmd_env(args)):
             start(args)
-            return
-        os.environ.update(environment)
-        is_module = command[1] == "-m"
-        sys.argv = command[2:] if is_module else command[1:]
-        if not getattr(sys.flags, "safe_path", False):  # with PYTHONSAFEPATH the first folder is not the program's
-            sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.abspath(sys.argv[0]))
-        if is_module:
-            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(sys.argv[0], run_name="__main__")
 
     launch.simple_launcher = simple_launcher
+
+
+def start_in_process(command_line: Any) -> None:
+    """Let a command that ends by starting another program run it itself.
+
+    ms-swift 4.6.0 cli/main.py:100 (`subprocess.run`), axolotl 0.19.0 cli/utils/train.py (`os.execvpe`).
+    """
+
+    def run(command: list[str], *arguments: Any, **options: Any) -> Any:
+        has_run = not options.get("env") and _run_program(command, os.environ)
+        return SimpleNamespace(returncode=0) if has_run else subprocess.run(command, *arguments, **options)
+
+    def execvpe(program: str, command: list[str], environ: Any) -> None:
+        if _run_program(command, environ):
+            sys.exit()
+        os.execvpe(program, command, environ)
+
+    command_line.subprocess = SimpleNamespace(**{**vars(subprocess), "run": run})
+    command_line.os = SimpleNamespace(**{**vars(os), "execvpe": execvpe})
+
+
+def _run_program(command: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Run a program of this environment's Python here, where torch is imported; return whether it is one.
+
+    With a GPU the variables that choose it would come too late.
+    """
+    import torch
+
+    words = [*command[1:]] if command[0] == sys.executable else [_find_script(command[0]), *command[1:]]
+    if not words[0] or torch.cuda.is_available():
+        return False
+    os.environ.update(environ)
+    is_module = words[0] == "-m"
+    sys.argv = words[1:] if is_module else words
+    if not getattr(sys.flags, "safe_path", False):  # with PYTHONSAFEPATH the first folder is not the program's
+        sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.abspath(sys.argv[0]))
+    if is_module:
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    return True
+
+
+def _find_script(name: str) -> str:
+    """Return the path of a program of this environment that is Python, "" if there is none."""
+    path = os.path.join(os.path.dirname(sys.executable), name)
+    if shutil.which(name) != path:
+        return ""
+    with open(path, "rb") as stream:
+        return path if stream.readline(MAX_LINE).strip() == b"#!" + os.fsencode(sys.executable) else ""
 
 
 def run_ranks(module: str, configuration: str, world_size: int, isolates: bool = False) -> int:
