@@ -139,6 +139,7 @@ print(os.getpid(), flush=True)
 """
 RUN = "assert main.subprocess.run([sys.executable, {program!r}, 'a']).returncode == 0"
 MODULE = "assert main.subprocess.run([sys.executable, '-m', 'program', 'a'], check=True).returncode == 0"
+POPEN = "assert main.subprocess.Popen([sys.executable, '-u', {program!r}, 'a'], env=os.environ).wait() == 0"
 EXEC = "main.os.execvpe('program', ['program', 'a'], {**os.environ, 'ADDED': 'b'})"
 
 
@@ -147,6 +148,9 @@ EXEC = "main.os.execvpe('program', ['program', 'a'], {**os.environ, 'ADDED': 'b'
     [
         (RUN, False, True, {}),
         (MODULE, False, True, {}),
+        (POPEN, False, True, {}),
+        (POPEN, True, False, {}),
+        (POPEN.replace("os.environ", "{**os.environ, 'WORLD_SIZE': '2'}"), False, False, {}),  # one of two ranks
         (EXEC, False, True, {"ADDED": "b"}),
         (EXEC.replace("'program'", "'other'"), False, False, {"ADDED": "b"}),  # of another Python: started as ever
         (RUN, True, False, {}),

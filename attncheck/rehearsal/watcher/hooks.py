@@ -105,6 +105,8 @@ def install(folder: str) -> None:
         "transformers.modeling_utils": functools.partial(_patch_transformers, recorder),
         "accelerate.commands.launch": run_in_process,
         "axolotl.cli.utils.train": start_in_process,
+        "deepspeed.launcher.runner": start_in_process,
+        "deepspeed.launcher.launch": start_in_process,
         "swift.cli.main": start_in_process,
         "transformers.trainer": functools.partial(_patch_trainer, recorder),
         "transformers.utils.import_utils": allow_in_import_utils,

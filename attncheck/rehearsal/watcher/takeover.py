@@ -30,6 +30,7 @@ from types import SimpleNamespace
 from typing import Any
 
 POLL_SECONDS = 0.2
+STARTER = "deepspeed.launcher.launch"  # imported, so that its own start of a program is answered too
 MAX_LINE = 4096
 ERROR_TAIL = 8192  # characters of a failing rank's output
 # Frameworks, and the packages of their generation that they import and use only for it.
@@ -226,20 +227,37 @@ def run_in_process(launch: Any) -> None:
 def start_in_process(command_line: Any) -> None:
     """Let a command that ends by starting another program run it itself.
 
-    ms-swift 4.6.0 cli/main.py:100 (`subprocess.run`), axolotl 0.19.0 cli/utils/train.py (`os.execvpe`).
+    ms-swift 4.6.0 cli/main.py:100 (`subprocess.run`), axolotl 0.19.0 cli/utils/train.py (`os.execvpe`), deepspeed
+    0.18.8 launcher/runner.py:631 (`subprocess.Popen`, of the program that starts the ranks) and launch.py:270 (of a
+    rank, which runs here if it is the only one).
     """
 
-    def run(command: list[str], *arguments: Any, **options: Any) -> Any:
-        has_run = not options.get("env") and _run_program(command, os.environ)
-        return SimpleNamespace(returncode=0) if has_run else subprocess.run(command, *arguments, **options)
+    def start(command: list[str], *arguments: Any, original: Any, **options: Any) -> Any:
+        environ = options.get("env") or os.environ
+        if environ.get("WORLD_SIZE", "1") == "1" and _run_program(command, environ):
+            return _Ended()
+        return original(command, *arguments, **options)
 
     def execvpe(program: str, command: list[str], environ: Any) -> None:
         if _run_program(command, environ):
             sys.exit()
         os.execvpe(program, command, environ)
 
-    command_line.subprocess = SimpleNamespace(**{**vars(subprocess), "run": run})
+    starters = {name: functools.partial(start, original=getattr(subprocess, name)) for name in ("run", "Popen")}
+    command_line.subprocess = SimpleNamespace(**{**vars(subprocess), **starters})
     command_line.os = SimpleNamespace(**{**vars(os), "execvpe": execvpe})
+
+
+class _Ended:
+    """A process that has ended, as the one that started it sees it."""
+
+    returncode, pid = 0, os.getpid()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit status."""
+        return self.returncode
+
+    poll = wait
 
 
 def _run_program(command: Sequence[str], environ: Mapping[str, str]) -> bool:
@@ -250,6 +268,7 @@ def _run_program(command: Sequence[str], environ: Mapping[str, str]) -> bool:
     import torch
 
     words = [*command[1:]] if command[0] == sys.executable else [_find_script(command[0]), *command[1:]]
+    words = words[words[0] == "-u" :]
     if not words[0] or torch.cuda.is_available():
         return False
     os.environ.update(environ)
@@ -257,7 +276,9 @@ def _run_program(command: Sequence[str], environ: Mapping[str, str]) -> bool:
     sys.argv = words[1:] if is_module else words
     if not getattr(sys.flags, "safe_path", False):  # with PYTHONSAFEPATH the first folder is not the program's
         sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.abspath(sys.argv[0]))
-    if is_module:
+    if is_module and sys.argv[0] == STARTER:
+        importlib.import_module(STARTER).main()
+    elif is_module:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(sys.argv[0], run_name="__main__")
