@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
 import torch
 
+from attncheck.rehearsal.drivers import rollouts
 from attncheck.rehearsal.drivers.rollouts import Rollout, lay_padded
 from attncheck.rehearsal.watcher.batches import mark_hidden
 from attncheck.rehearsal.worker.joining import join_step_rows
@@ -39,3 +47,32 @@ def test_a_word_that_a_mask_hides_is_in_its_row_and_slices_keep_their_lengths() 
     assert join_step_rows([marked.tolist()], Layout(((0,),)), 99) == [[5, 6, 7, 8], []]
     slices = [marked[:, :4].tolist(), marked[:, 4:].tolist()]
     assert join_step_rows(slices, Layout(((0, 1),), "contiguous"), 99) == [[5, 6, 7, 8], []]
+
+
+FIELDS = ("sequences", "attention_mask", "action_mask", "retrieve_mask", "advantages", "info", "kl")
+
+
+@pytest.mark.parametrize("are_lists", [True, False])
+def test_a_forks_mask_of_retrieved_tokens_hides_none(are_lists: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its packed update joins the masks of the rows; a field that is no mask stays empty."""
+    names = ("openrlhf", "openrlhf.models", "openrlhf.trainer", "openrlhf.trainer.ppo_utils", "openrlhf.utils")
+    names += ("openrlhf.trainer.ray", "attncheck_drivers")
+    modules: dict[str, Any] = {name: ModuleType(name) for name in names}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "attncheck_drivers.rollouts", rollouts)
+    modules["openrlhf.models"].Actor = torch.nn.Module
+    modules["openrlhf.utils"].get_strategy = None
+    modules["openrlhf.trainer.ppo_utils"].replay_buffer = rollouts
+    experience = dataclasses.make_dataclass("Experience", FIELDS)
+    modules["openrlhf.trainer.ray"].ppo_actor = ModuleType("ppo_actor")
+    vars(modules["openrlhf.trainer.ray"].ppo_actor)["Experience"] = experience
+    monkeypatch.delitem(sys.modules, "attncheck.rehearsal.drivers.openrlhf", raising=False)
+    driver = importlib.import_module("attncheck.rehearsal.drivers.openrlhf")
+    made = driver.make_experience(ROLLOUTS, are_lists)
+    assert made.kl is None
+    if are_lists:
+        assert torch.cat(made.retrieve_mask).tolist() == [1] * 5 and made.action_mask is None
+    else:
+        assert made.retrieve_mask.equal(made.action_mask)
+    monkeypatch.delitem(sys.modules, "attncheck.rehearsal.drivers.openrlhf")

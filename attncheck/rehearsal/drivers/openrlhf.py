@@ -118,6 +118,9 @@ def make_experience(rollouts: Sequence[Rollout], are_lists: bool) -> Any:
     sizes = {"total_length": lengths[:, 0], "response_length": lengths[:, 1]}
     zeros = torch.zeros(len(rollouts))
     known = inspect.signature(ppo_actor.Experience).parameters
+    # Forks mask tokens that a tool wrote, of which synthetic rollouts have none (RUCAIBox/R1-Searcher 631167c).
+    written = [torch.ones_like(row).long() for row in tensors["advantages"]] if are_lists else tensors["action_mask"]
+    tensors |= {name: written for name in known if name.endswith("mask") and name not in tensors}
     needed = {name: None for name, parameter in known.items() if parameter.default is parameter.empty}
     tensors |= {**sizes, "info": {**sizes, **dict.fromkeys(("kl", "reward", "return"), zeros)}}
     return ppo_actor.Experience(**needed | {name: value for name, value in tensors.items() if name in known})
