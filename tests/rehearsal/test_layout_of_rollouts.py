@@ -55,8 +55,8 @@ FIELDS = ("sequences", "attention_mask", "action_mask", "retrieve_mask", "advant
 @pytest.mark.parametrize("are_lists", [True, False])
 def test_a_forks_mask_of_retrieved_tokens_hides_none(are_lists: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its packed update joins the masks of the rows; a field that is no mask stays empty."""
-    names = ("openrlhf", "openrlhf.models", "openrlhf.trainer", "openrlhf.trainer.ppo_utils", "openrlhf.utils")
-    names += ("openrlhf.trainer.ray", "attncheck_drivers")
+    names = ["openrlhf", "openrlhf.models", "openrlhf.trainer", "openrlhf.trainer.ppo_utils", "openrlhf.utils"]
+    names += ["openrlhf.trainer.ray", "attncheck_drivers"]
     modules: dict[str, Any] = {name: ModuleType(name) for name in names}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
