@@ -156,7 +156,10 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
     """Return the framework's settings that scale its launch down. Raises `NothingToRehearse` if it cannot."""
     framework = read.recognised.framework
     if framework.cut is None:
-        raise NothingToRehearse(f"{read.job.location}: launches of {framework.name} are not rehearsed yet, only linted")
+        raise NothingToRehearse(
+            f"{read.job.location}: launches of {framework.name} are not rehearsed yet, only linted: "
+            "their rows, loss, gradients and weights are not checked"
+        )
     cut = framework.cut(read.recognised.launch, _with_new_names(read), materials)
     if not isinstance(cut, str) and materials.uses_gpu:  # on a CPU it is emulated
         cut = explain_uncached_kernel(read.snapshot, read.job.plan.attn_implementation) or cut
