@@ -39,6 +39,7 @@ PARTS = {
     "answer": re.compile(r"answer|response|output|completion|solution|target"),
     **{name: re.compile(name) for name in ("chosen", "rejected", "text", "messages")},
 }
+MEDIA_NAME = re.compile(r"image|picture|video|audio|sound|pixel")
 LITERALS = ("true", "false", "none")
 MARKER = re.compile(r"<\|(im_start|im_end|start_header_id|eot_id)\|>")
 CONVERSATIONS = {"messages", "conversations"}
@@ -53,6 +54,13 @@ MAX_FOLDERS = 5000  # that are searched for a launch's script
 def read_columns(read: ReadLaunch) -> list[str]:
     """Return the fields that the script of a launch may read from its rows; none if the script is not found."""
     return list_columns(_read_modules(read))
+
+
+def read_optional_columns(read: ReadLaunch) -> tuple[str, ...]:
+    """Return the fields that the script of a launch reads if its rows have them, except for images: `row.get("x")`."""
+    bodies = [module.body for module in _read_modules(read)]
+    names = (name for body in bodies for call in list_kind(body, ast.Call) if (name := _read_optional(call)))
+    return tuple(name for name in dict.fromkeys(names) if COLUMN.fullmatch(name) and not MEDIA_NAME.search(name))
 
 
 def read_named_columns(read: ReadLaunch) -> dict[str, str]:

@@ -215,6 +215,12 @@ def name_own_class(folder: str) -> str:
     return next((name for kind, name in _read_notes(folder) if kind == "class"), "")
 
 
+def name_read_kind(folder: str) -> str:
+    """Return the only type of model that a script reads from the small model of another type, "" if there is none."""
+    kinds = [name for kind, name in _read_notes(folder) if kind == "kind"]
+    return kinds[0] if len(kinds) == 1 else ""
+
+
 def read_watcher_failures(folder: str, status: int | None = 0) -> str:
     """Return why the watcher could not enter a process, "" if it could, or if the launch's exit status explains it."""
     watch = Path(folder) / "watch"

@@ -1,7 +1,6 @@
 """Rehearses launches: makes their materials, runs them scaled down, judges their steps, and tries fixes."""
 
 import os
-import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +8,6 @@ from dataclasses import replace
 from attncheck.core.findings import Finding
 from attncheck.core.io import interrupts
 from attncheck.core.io.errors import BadUsage, Unanswered
-from attncheck.core.rehearsal import JobCut
 from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, judge_result
@@ -17,12 +15,12 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import MeasuredOn, Verdict
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal import cutting, execution
-from attncheck.rehearsal.columns import iter_texts
 from attncheck.rehearsal.cutting import NothingToRehearse
 from attncheck.rehearsal.judged_run import run_once
+from attncheck.rehearsal.lacking import MAX_RUNS, add_lacking
 from attncheck.rehearsal.options import add_options
 from attncheck.rehearsal.reading import Request, read_launches_of
-from attncheck.rehearsal.staging import Stage, make_materials, open_pool, reads_fields
+from attncheck.rehearsal.staging import Stage, make_materials, open_pool
 from attncheck.rehearsal.trials import MESSAGES, format_corrected, iter_findings, try_corrections
 from attncheck.smoke.run import make_verdict
 from attncheck.workers.execution import ExecutionTarget
@@ -31,15 +29,6 @@ from attncheck.workers.scratch import remove_folder, scratch_folder
 STEPS = 30
 FULL_STEPS = 10  # for the job's own model size, which is slow, and other launches whose learning is not judged
 CPU_PROCESSES = 2
-# Python's, datasets' (5.2.0 formatting/formatting.py) and transformers' (5.17.0 trainer.py: tokens) errors for a field
-# that a row does not have.
-MISSING_FIELD = re.compile(
-    r"^KeyError: (?:'([a-z]\w*)'|[\"']Column '?([a-z]\w*)'? not in the dataset)"
-    r"|^ValueError: No columns in the dataset match",
-    re.MULTILINE,
-)
-MISSING_IMAGE = re.compile(r"\bimages?\b(?! processor)", re.IGNORECASE)
-MAX_FIELDS = 3  # that are added one by one, each with a new run
 
 
 def run(
@@ -131,8 +120,9 @@ def _rehearse(
             cut = replace(cut, objective=cutting.cut_job(read, replace(materials, has_tower=has_processor)).objective)
         cut = replace(cut, objective=add_options(cut.objective, read.job))
         first = run_once(stage, cut, {}, "")
-        while len(stage.added) < MAX_FIELDS and (name := _find_missing_field(stage, cut, first)):
-            stage.added = (*stage.added, name)
+        for _ in range(MAX_RUNS):
+            if not add_lacking(stage, cut, first):
+                break
             for path in os.listdir(folder):
                 remove_folder(os.path.join(folder, path))
             make_materials(stage, cut)
@@ -152,18 +142,6 @@ def _rehearse(
     corrected = next((format_corrected(read, trial.correction) for trial in trials if trial.is_clean), ())
     section = RehearsalSection(measured_on, verdicts, tuple(launches), corrected)
     return section, list(iter_findings(read, cut, first, trials))
-
-
-def _find_missing_field(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> str:
-    """Return the field without which a script ended before its first step, "" if it ended otherwise."""
-    end = launch.results[0]
-    text = "\n".join((*end.violations, *end.notes))
-    has_failed = end.violations and not launch.steps and reads_fields(cut)
-    missing = MISSING_FIELD.search(text) if has_failed else None
-    name = next(filter(None, missing.groups()), "input_ids") if missing is not None else ""
-    if has_failed and missing is None and MISSING_IMAGE.search(text):  # `row.get("image")`
-        name = next(filter({*iter_texts(stage.read)}.__contains__, ("image", "images")), "")
-    return "" if name in stage.added or "environ[" in text else name
 
 
 def _keep_requested(launch: RehearsedLaunch, only: tuple[str, ...]) -> RehearsedLaunch:

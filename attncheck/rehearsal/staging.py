@@ -63,6 +63,7 @@ class Stage:
     targets: Targets | None = None  # what to learn of the user's rows; None: they are made by attncheck, or unknown
     made_up: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
     added: tuple[str, ...] = ()  # the fields that the script was found to read when it ended without them
+    kind: str = ""  # the type of model that the script was found to read, if the launch's model is not known
 
 
 def reads_fields(cut: JobCut) -> bool:
@@ -88,7 +89,10 @@ def make_materials(stage: Stage, cut: JobCut) -> bool:
         "model": stage.model,
         "stand_in_for": missing_model,
         "classes": read_model_classes(stage.read) if missing_model else [],
-        "named": list_named_models(stage.read, missing_model),
+        "named": [
+            *([[(stage.kind, "the script")]] if stage.kind else []),
+            *list_named_models(stage.read, missing_model),
+        ],
         "stage": stage.folder,
         "documents": DOCUMENTS,
         "form": cut.form,
@@ -135,12 +139,12 @@ def make_materials(stage: Stage, cut: JobCut) -> bool:
 def describe_fields(read: ReadLaunch, cut: JobCut, added: Sequence[str] = ()) -> dict[str, Any]:
     """Return the part of a worker's message that says which fields a script reads from rows; `added`: found by runs."""
     return {
-        "columns": [*read_columns(read), *added] if reads_fields(cut) else [],
+        "columns": [*read_columns(read), *added] if reads_fields(cut) else [*added],
         "added": added,
         "parts": read_named_columns(read) if reads_fields(cut) else {},
         # trl 0.24.0 data_utils.py (`is_conversational`) takes any of several fields, in the order of a set
         "makes_text": read.job.framework == "trl" and bool(TEXT_COLUMNS.intersection(read_columns(read))),
-        "shapes": read_field_shapes(read) if reads_fields(cut) else {},
+        "shapes": read_field_shapes(read) if reads_fields(cut) or added else {},
         "turns": read_turns(read, cut.data) if reads_fields(cut) and not cut.driver else [],
         "marker": find_marker(read) if "ATTNCHECK_ROWS" in cut.environ else "",
     }

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from attncheck.core.results.smoke import CheckResult
-from attncheck.rehearsal import run as rehearsal
+from attncheck.rehearsal import lacking
 from attncheck.rehearsal.columns import list_columns, list_modules, read_named_columns
 from attncheck.rehearsal.shapes import read_shapes
-from attncheck.rehearsal.worker.materials import add_columns
+from attncheck.rehearsal.worker.materials import add_columns, make_data
 from attncheck.rehearsal.worker.materials import fit_rows as fit_materials
 from attncheck.rehearsal.worker.shapes import fit_rows
 
@@ -157,21 +157,26 @@ def f(row, tokenizer):
         (("ValueError: No columns in the dataset match the model's forward method signature",), "input_ids"),
         (("raise('No image found')", "TypeError: exceptions must derive from BaseException"), "image"),
         (("OSError: Can't load image processor for 'a/b'",), ""),
+        (("[rank1]:   a = row['score']", "[rank1]: KeyError: 'score'"), "score"),
+        (("UnboundLocalError: cannot access local variable 'turns'",), "system"),
+        (("AttributeError: 'NoneType' object has no attribute 'strip'",), "system"),
+        (("NameError: name 'turns' is not defined",), ""),
     ],
 )
 def test_a_field_is_read_from_the_error_of_a_script_that_lacks_it(
     lines: tuple[str, ...], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rehearsal, "iter_texts", lambda read: ["text", "image"])
+    monkeypatch.setattr(lacking, "iter_texts", lambda read: ["text", "image"])
+    monkeypatch.setattr(lacking, "read_optional_columns", lambda read: ("system",))
     end = CheckResult("run", violations=(lines[-1],), notes=lines)
-    stage: Any = SimpleNamespace(added=("other",), read=None)
+    stage: Any = SimpleNamespace(added=("other",), read=None, unknown="", kind="", folder="")
     cut: Any = SimpleNamespace(form="every", environ={})
     launch: Any = SimpleNamespace(results=(end,), steps=0)
-    assert rehearsal._find_missing_field(stage, cut, launch) == name
-    stage.added = (name,)
-    assert rehearsal._find_missing_field(stage, cut, launch) == ""  # it did not help
+    assert lacking.add_lacking(stage, cut, launch) == bool(name)
+    assert stage.added == ("other", *filter(None, (name,)))
+    assert not lacking.add_lacking(stage, cut, launch)  # it did not help
     launch.steps, stage.added = 1, ()
-    assert rehearsal._find_missing_field(stage, cut, launch) == ""
+    assert not lacking.add_lacking(stage, cut, launch)
 
 
 @pytest.mark.parametrize(
@@ -191,3 +196,19 @@ def test_columns_that_only_settings_name_are_in_the_rows(options: str, parts: di
     message = {"form": "every", "columns": [], "parts": parts}
     (row,), _ = fit_materials(rows, message)
     assert row == rows[0] | {name: rows[0][part] for name, part in parts.items()}
+
+
+@pytest.mark.parametrize("form", ["preference", "implicit_preference"])
+def test_a_script_makes_its_pairs_of_fields_that_it_reads(form: Any) -> None:
+    """Its question and its two answers are those of the pair; the pair's own columns stay."""
+    _, rows = make_data(4, 0, form)
+    columns = ["user_id", "question", "good_answer", "general_answer", "kind", "chosen"]
+    made, _ = fit_materials(rows, {"form": form, "columns": columns, "shapes": {}})
+    assert [{name: row[name] for name in old} for row, old in zip(made, rows)] == rows
+    assert [row["user_id"] for row in made] == [0, 1, 2, 3]
+    for row in made:
+        assert row["question"] == row["chosen"][0]["content"] or form == "preference"
+        assert (row["good_answer"], row["general_answer"]) == tuple(
+            row[own][-1]["content"] for own in ("chosen", "rejected")
+        )
+    assert fit_materials(rows, {"form": form, "columns": [], "shapes": {}})[0] == rows

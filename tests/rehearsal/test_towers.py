@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from attncheck.rehearsal import execution
 from attncheck.rehearsal.watcher import describe, towers
+from attncheck.rehearsal.watcher.absent import note
 
 pytest.importorskip("transformers")
 
@@ -156,3 +158,30 @@ def test_a_small_model_of_an_own_class_is_as_from_pretrained_returns_it(folder: 
         made = towers.build_own(Own, str(folder), options)
         assert made.config.n_embd == 64 and not made.training
     assert towers.build_own(Own, None, {"config": OwnConfig(), "state_dict": {}}) is None
+
+
+def test_the_type_that_a_script_reads_is_noted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class of the script counts as the type from which it derives; the small model's own type is no news."""
+    from transformers import LlamaConfig, PretrainedConfig, Qwen2Config, configuration_utils
+
+    class OwnConfig(Qwen2Config):
+        model_type = "own"
+
+    class OtherConfig(PretrainedConfig):
+        model_type = "other"
+
+    class SameConfig(LlamaConfig):
+        model_type = "same"
+
+    monkeypatch.setattr(PretrainedConfig, "from_dict", PretrainedConfig.from_dict)
+    towers._read_small_type.cache_clear()
+    LlamaConfig().save_pretrained(folder / "small")
+    towers.note_kind(configuration_utils)
+    for kind in (LlamaConfig, OtherConfig, SameConfig):
+        kind.from_pretrained(folder / "small")
+    assert not execution.name_read_kind(str(folder))
+    (folder / "watch").symlink_to(folder)
+    OwnConfig.from_pretrained(folder / "small")
+    assert execution.name_read_kind(str(folder)) == "qwen2"
+    note(str(folder), "kind", "mistral")
+    assert not execution.name_read_kind(str(folder))

@@ -84,7 +84,7 @@ from .takeover import (
     take_over_ray,
     take_over_verl,
 )
-from .towers import make_adapters
+from .towers import make_adapters, note_kind
 from .verl import find_engine, register_cpu, stand_on_cpu, use_gloo
 
 # In torch.nn.utils.clip_grad (2.13); frameworks that shard call its parts (verl 0.9.1 utils/fsdp_utils.py).
@@ -143,6 +143,7 @@ def install(folder: str) -> None:
         callbacks["verl.utils.distributed"] = use_gloo
     if os.environ.get("ATTNCHECK_ROWS"):
         callbacks["transformers.utils.hub"] = find_small_model
+        callbacks["transformers.configuration_utils"] = note_kind
         callbacks["transformers.tokenization_utils_base"] = lambda module: watch_added_tokens(
             module.PreTrainedTokenizerBase
         )

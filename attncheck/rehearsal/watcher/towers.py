@@ -10,6 +10,7 @@ import copy
 import functools
 import importlib
 import inspect
+import json
 import os
 import re
 import tempfile
@@ -99,6 +100,35 @@ def cut_sizes(config: Any, sizes: dict[str, int]) -> str:
     for part, name in larger:
         setattr(part, name, sizes[name])
     return ",".join(name for _, name in larger)
+
+
+def note_kind(module: Any) -> None:
+    """Note the type of model whose configuration a script reads from the small model, if that is of another type.
+
+    A script's class may derive from a type's. transformers 5.17.0 configuration_utils.py: `from_pretrained` and
+    `AutoConfig` end in `from_dict`, with the model's own dictionary.
+    """
+    base = module.PretrainedConfig
+    original = base.from_dict.__func__
+
+    @functools.wraps(original)
+    def from_dict(cls: Any, config_dict: Any, *arguments: Any, **options: Any) -> Any:
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # type: ignore[attr-defined]
+
+        kinds = [own for kind in cls.__mro__ if (own := getattr(kind, "model_type", "")) in CONFIG_MAPPING_NAMES]
+        given = config_dict.get("model_type")
+        if kinds and given == _read_small_type() and given not in kinds:
+            note(os.environ["ATTNCHECK_WATCH"], "kind", kinds[0])
+        return original(cls, config_dict, *arguments, **options)
+
+    base.from_dict = classmethod(from_dict)
+
+
+@functools.cache
+def _read_small_type() -> str:
+    """Return the type of the small model."""
+    with open(os.path.join(os.environ["ATTNCHECK_MODEL"], "config.json")) as stream:
+        return str(json.load(stream)["model_type"])
 
 
 def build_own(cls: Any, name: Any, options: dict[str, Any]) -> Any:

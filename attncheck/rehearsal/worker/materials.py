@@ -450,6 +450,8 @@ def fit_rows(rows: list[dict[str, Any]], message: Mapping[str, Any]) -> tuple[li
         rows = [{name: value for name, value in row.items() if name not in TRL_COLUMNS} for row in rows]
     if message["form"] == "preference_text":
         rows = [dict.fromkeys(PROMPT_COLUMNS, row["prompt"]) | row for row in rows] if columns else rows
+    elif message["form"].endswith("preference"):
+        rows = add_pair_columns(rows, columns) if columns else rows
     else:
         rows = add_columns(rows, columns)
     for name, part in message.get("parts", {}).items():  # whose names only the launch's settings have
@@ -492,6 +494,22 @@ def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[s
         if len(own) == len(texts) == 1 and not answers and "text" in rows[0]:  # all that the script reads
             texts = dict.fromkeys(own, "text")
     return [{**{name: row[texts[name]] if name in texts else "" for name in own}, **row} for row in rows]
+
+
+def add_pair_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return pairs of messages with the fields of which a script makes its own: a question, and two answers.
+
+    The first field that is named like an answer has the chosen one, the second the rejected one.
+    """
+    answers = [name for name in names if ANSWER_NAME.search(name)][:2]
+    texts = [
+        dict.fromkeys(
+            PROMPT_COLUMNS, row["chosen"][0]["content"] if "prompt" not in row else row["prompt"][0]["content"]
+        )
+        | {name: row[part][-1]["content"] for name, part in zip(answers, ("chosen", "rejected"))}
+        for row in rows
+    ]
+    return [{**own, **row} for own, row in zip(add_columns(texts, names), rows)]
 
 
 def add_message_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:

@@ -1,0 +1,59 @@
+"""Finds what a launch that ended before its first step lacks: fields of its rows, or a model of its script's class.
+
+What is found is added to the materials, and the launch runs once more.
+"""
+
+import re
+from collections.abc import Sequence
+
+from attncheck.core.rehearsal import JobCut
+from attncheck.core.results.rehearsal import RehearsedLaunch
+from attncheck.rehearsal import execution
+from attncheck.rehearsal.columns import iter_texts, read_columns, read_optional_columns
+from attncheck.rehearsal.staging import Stage, reads_fields
+
+# Python's, datasets' (5.2.0 formatting/formatting.py) and transformers' (5.17.0 trainer.py: tokens) errors for a field
+# that a row does not have.
+MISSING_FIELD = re.compile(
+    r"^(?:\[rank\d+\]: )?KeyError: (?:'([a-z]\w*)'|[\"']Column '?([a-z]\w*)'? not in the dataset)"
+    r"|^(?:\[rank\d+\]: )?ValueError: No columns in the dataset match",
+    re.MULTILINE,
+)
+MISSING_IMAGE = re.compile(r"\bimages?\b(?! processor)", re.IGNORECASE)
+# The error of a script that continues without a field which it reads by `row.get("name")`.
+MISSING_OPTION = re.compile(r"'NoneType' object|UnboundLocalError: ")
+MAX_RUNS = 4  # in addition to the first
+
+
+def add_lacking(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:
+    """Add to a stage what its launch lacked, and return whether there is something to add."""
+    if launch.steps or launch.results[0].outcome == "out_of_time":
+        return False
+    kind = execution.name_read_kind(stage.folder) if stage.unknown else ""
+    if kind and not stage.kind:
+        stage.kind = kind
+        return True
+    names = [name for name in list_missing_fields(stage, cut, launch) if name not in stage.added]
+    stage.added = (*stage.added, *names)
+    return bool(names)
+
+
+def list_missing_fields(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> Sequence[str]:
+    """Return the fields without which a script ended before its first step; none if it ended otherwise.
+
+    A script that makes its pairs itself gets all fields that it reads, because the rows of pairs have none of them.
+    """
+    end = launch.results[0]
+    text = "\n".join((*end.violations, *end.notes))
+    has_rows = reads_fields(cut)
+    if launch.steps or not end.violations or "environ[" in text or not (has_rows or "ATTNCHECK_ROWS" in cut.environ):
+        return ()
+    missing = MISSING_FIELD.search(text)
+    if missing is not None:
+        name = next(filter(None, missing.groups()), "input_ids")
+        return (name,) if has_rows else tuple(dict.fromkeys((name, *read_columns(stage.read))))
+    if not has_rows:
+        return ()
+    if MISSING_IMAGE.search(text):  # `row.get("image")`
+        return tuple(filter({*iter_texts(stage.read)}.__contains__, ("image", "images")))[:1]
+    return read_optional_columns(stage.read) if MISSING_OPTION.search(text) else ()
