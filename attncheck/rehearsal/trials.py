@@ -16,7 +16,7 @@ from attncheck.doctor.rules.transformers.neutral_change_trains_otherwise import 
 from attncheck.lint.exports import REFERENCE, hide_exports, hide_exports_in_diff
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, rewrite
-from attncheck.rehearsal import corrections, known, missing
+from attncheck.rehearsal import corrections, known, missing, own_errors
 from attncheck.rehearsal.judged_run import run_once
 from attncheck.rehearsal.staging import Stage
 from attncheck.smoke.run import collect_evidence, summarize_training
@@ -140,8 +140,11 @@ def iter_findings(read: ReadLaunch, cut: JobCut, first: RehearsedLaunch, trials:
             what = OTHER_OUTPUTS
         message = f"{what}: {reason}"
         place = 1 if result.check == "run" else 0  # an error's own text comes before context that may be unrelated
-        lines = (*lines[:place], *known.list_known_causes(read, result.check), *lines[place:])
-        problem = Problem(message, lines[:MAX_LINES], fixes, f"{first.framework} {first.trainer}")
+        proof = own_errors.prove(read, cut, first) if result.check == "run" else ""
+        lines = (*filter(None, (proof,)), *lines[:place], *known.list_known_causes(read, result.check), *lines[place:])
+        is_possible = result.check == "run" and not proof  # the real launch may have what the rehearsal lacks
+        subject = f"{first.framework} {first.trainer}"
+        problem = Problem(message, lines[:MAX_LINES], fixes, subject, is_possible)
         yield engine.make_finding_by_code(CODES[result.check], problem)
 
 
