@@ -1,7 +1,7 @@
 """Finds the command that starts a user's program with a configuration file, for a file that is given alone.
 
-Launch scripts and READMEs of its tree name it: `train.py --config recipes/a.yaml`. If none does, but one program gets
-all the other files of its folder, it gets this one too.
+Its own comments, launch scripts and READMEs of its tree name it: `train.py --config recipes/a.yaml`. If none does, but
+one program gets all the other files of its folder, it gets this one too.
 """
 
 import contextlib
@@ -20,6 +20,8 @@ from attncheck.rehearsal.columns import find_script
 
 FENCED = re.compile(r"^ *```[\w-]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)  # a command in Markdown
 PASSED = re.compile(r"((?:--config[ =]|\.py )[\"']?)((?!-)[\w./-]+)(?![\w./-])")  # a file that a program gets
+COMMENT = re.compile(r"^# ?", re.MULTILINE)
+CONTINUED = re.compile(r"[ \\]*\n[ #]*(?=-|>)")  # a command's next line in a comment
 PAIRED = (*SCRIPT_SUFFIXES, ".md")
 MAX_FOLDERS = 5000
 MAX_COMMANDS = 20  # that name the file
@@ -73,7 +75,9 @@ def is_of_others(launch: Launch) -> bool:
 
 
 def _iter_texts(source: Source) -> Iterator[Source]:
-    """Yield the scripts and the Markdown commands of the tree, those nearest to a file first."""
+    """Yield a file's own comments, then the scripts and the Markdown commands of the tree, those nearest first."""
+    comments = (line for line in source.text.splitlines() if line.startswith("#"))
+    yield Source(source.name, COMMENT.sub("", CONTINUED.sub(" ", "\n".join(comments))), "shell", editable=False)
     own = Path(os.path.abspath(source.name)).parent
     paths = [Path(path) for path in _list_paths(os.getcwd())]
     for path in sorted(paths, key=lambda path: (-len(os.path.commonpath((own, path.parent))), path.suffix == ".md")):

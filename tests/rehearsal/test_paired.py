@@ -50,7 +50,7 @@ def read(files: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch) -
         return Source(name, Path(name).read_text(), kind) if Path(name).is_file() else None  # type: ignore[arg-type]
 
     request = Request((), lambda name: Absent("not cached"), lambda source: read_file)
-    (launch,) = read_launches_of(laptop(), request, Source("recipes/a.yaml", CONFIG, "yaml"))
+    (launch,) = read_launches_of(laptop(), request, Source("recipes/a.yaml", tree["recipes/a.yaml"], "yaml"))
     return launch
 
 
@@ -106,3 +106,22 @@ def test_otherwise_the_file_is_rehearsed_alone(
 ) -> None:
     launch = read(files, tmp_path, monkeypatch)
     assert launch.job.location.source == "recipes/a.yaml" and not launch.recognised.launch.words
+
+
+@pytest.mark.parametrize(
+    ("comments", "program"),
+    [
+        ("# accelerate launch\n# --num_processes=2 src/sft.py\n# --config recipes/a.yaml\n# > out.log\n", "src/sft.py"),
+        ("# Usage:\n# accelerate launch src/sft.py \\\n#   --config recipes/a.yaml\n", "src/sft.py"),
+        ("# accelerate launch src/sft.py --config recipes/b.yaml\n", "src/sft.py"),  # another of its folder
+        ("# accelerate launch src/none.py --config recipes/a.yaml\n", ""),
+        ("# see src/sft.py --config recipes/a.yaml\n", ""),
+    ],
+)
+def test_a_file_is_started_as_its_own_comments_say(
+    comments: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = read(
+        {"recipes/a.yaml": comments + CONFIG, "recipes/b.yaml": "a: 1\n"}, tmp_path, monkeypatch
+    ).recognised.launch
+    assert [word.text for word in launch.words[:1]] == [program] * bool(program)
