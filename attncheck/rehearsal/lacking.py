@@ -1,4 +1,4 @@
-"""Finds what a launch that ended before its first step lacks: fields of its rows, or a model of its script's class.
+"""Finds what a launch that ended before its first step lacks: fields of its rows, their number, or a model's class.
 
 What is found is added to the materials, and the launch runs once more.
 """
@@ -10,7 +10,7 @@ from attncheck.core.rehearsal import JobCut
 from attncheck.core.results.rehearsal import RehearsedLaunch
 from attncheck.rehearsal import execution
 from attncheck.rehearsal.columns import iter_texts, read_columns, read_optional_columns
-from attncheck.rehearsal.staging import Stage, reads_fields
+from attncheck.rehearsal.staging import DOCUMENTS, Stage, reads_fields
 
 # Python's, datasets' (5.2.0 formatting/formatting.py) and transformers' (5.17.0 trainer.py: tokens) errors for a field
 # that a row does not have.
@@ -22,6 +22,9 @@ MISSING_FIELD = re.compile(
 MISSING_IMAGE = re.compile(r"\bimages?\b(?! processor)", re.IGNORECASE)
 # The error of a script that continues without a field which it reads by `row.get("name")`.
 MISSING_OPTION = re.compile(r"'NoneType' object|UnboundLocalError: ")
+# The error of a script that takes a known number of rows: "expected 729 rows, got 900".
+EXPECTED = re.compile(rf"expect\w*\D{{1,30}}(\d+)\b.*\b{DOCUMENTS}\b", re.IGNORECASE)
+MAX_DOCUMENTS = 5000
 MAX_RUNS = 4  # in addition to the first
 
 
@@ -32,6 +35,10 @@ def add_lacking(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:
     kind = execution.name_read_kind(stage.folder) if stage.unknown else ""
     if kind and not stage.kind:
         stage.kind = kind
+        return True
+    expected = EXPECTED.search("\n".join(launch.results[0].violations))
+    if expected is not None and stage.documents == DOCUMENTS:
+        stage.documents = min(int(expected[1]), MAX_DOCUMENTS)
         return True
     names = [name for name in list_missing_fields(stage, cut, launch) if name not in stage.added]
     stage.added = (*stage.added, *names)

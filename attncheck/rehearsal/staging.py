@@ -63,6 +63,7 @@ class Stage:
     targets: Targets | None = None  # what to learn of the user's rows; None: they are made by attncheck, or unknown
     made_up: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
     added: tuple[str, ...] = ()  # the fields that the script was found to read when it ended without them
+    documents: int = DOCUMENTS
     kind: str = ""  # the type of model that the script was found to read, if the launch's model is not known
 
 
@@ -94,7 +95,7 @@ def make_materials(stage: Stage, cut: JobCut) -> bool:
             *list_named_models(stage.read, missing_model),
         ],
         "stage": stage.folder,
-        "documents": DOCUMENTS,
+        "documents": stage.documents,
         "form": cut.form,
         **describe_fields(stage.read, cut, stage.added),
         "pictures": cut.pictures,

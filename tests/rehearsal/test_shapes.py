@@ -169,7 +169,7 @@ def test_a_field_is_read_from_the_error_of_a_script_that_lacks_it(
     monkeypatch.setattr(lacking, "iter_texts", lambda read: ["text", "image"])
     monkeypatch.setattr(lacking, "read_optional_columns", lambda read: ("system",))
     end = CheckResult("run", violations=(lines[-1],), notes=lines)
-    stage: Any = SimpleNamespace(added=("other",), read=None, unknown="", kind="", folder="")
+    stage: Any = SimpleNamespace(added=("other",), read=None, unknown="", kind="", folder="", documents=900)
     cut: Any = SimpleNamespace(form="every", environ={})
     launch: Any = SimpleNamespace(results=(end,), steps=0)
     assert lacking.add_lacking(stage, cut, launch) == bool(name)
@@ -196,6 +196,24 @@ def test_columns_that_only_settings_name_are_in_the_rows(options: str, parts: di
     message = {"form": "every", "columns": [], "parts": parts}
     (row,), _ = fit_materials(rows, message)
     assert row == rows[0] | {name: rows[0][part] for name, part in parts.items()}
+
+
+@pytest.mark.parametrize(
+    ("error", "count"),
+    [
+        ("ValueError: Expected 729 rows (590/66/73), got 900.", 729),
+        ("AssertionError: expected exactly 10000 samples but found 900", 5000),
+        ("ValueError: expected 2 dimensions, got 3", 900),
+        ("ValueError: got 900, expected 729", 900),
+    ],
+)
+def test_a_script_gets_the_number_of_rows_that_it_expects(error: str, count: int) -> None:
+    stage: Any = SimpleNamespace(added=(), read=None, unknown="", kind="", folder="", documents=900)
+    cut: Any = SimpleNamespace(form="messages", environ={})
+    launch: Any = SimpleNamespace(results=(CheckResult("run", violations=(error,)),), steps=0)
+    assert lacking.add_lacking(stage, cut, launch) == (count != 900)
+    assert stage.documents == count
+    assert not lacking.add_lacking(stage, cut, launch)  # once
 
 
 @pytest.mark.parametrize("form", ["preference", "implicit_preference"])
