@@ -245,3 +245,18 @@ def test_only_answers_are_labelled(text: str, instruction: str | None, labels: l
     collator.padding_free = True
     batch = collator([tokenizer(text, add_special_tokens=False)] * 2)
     assert batch["position_ids"].tolist() == [[*range(len(labels))] * 2] and "attention_mask" not in batch
+
+
+@pytest.mark.parametrize(("use", "status"), [("", 0), ("kit.Other()", 1), ("import kit.broken", 1)])
+def test_a_file_that_the_scripts_own_package_lacks_is_unused(tmp_path: Path, use: str, status: int) -> None:
+    """A pattern for ignored files may have left it out; an absolute import is answered like a relative one."""
+    (tmp_path / "kit").mkdir()
+    (tmp_path / "watch").mkdir()
+    (tmp_path / "kit" / "__init__.py").write_text("from .models.other import Other\nfrom kit.models import More\n")
+    (tmp_path / "kit" / "broken.py").write_text("raise ModuleNotFoundError('broken', name='broken')\n")
+    (tmp_path / "train.py").write_text(f"{INSTALL}import kit\n{use}\n")
+    command = [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "watch")]
+    environ = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
+    assert ended.returncode == status, ended.stderr
+    assert [line.split(" ")[0] for line in list_absent(str(tmp_path))][:1] == ["kit.models"]

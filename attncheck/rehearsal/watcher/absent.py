@@ -78,6 +78,8 @@ def install(folder: str) -> None:
         try:
             module = original(name, globals, locals, fromlist, level)
         except ModuleNotFoundError as error:
+            if level:  # a file that the script's own package lacks
+                name = importlib.util.resolve_name("." * level + name, str(globals["__package__"]))
             is_foreign = error.name is None or not f"{name}.".startswith(f"{error.name}.")
             if error.name in IDLE and is_foreign:  # `from torch.utils.tensorboard import SummaryWriter`
                 name, is_foreign = error.name, False
@@ -85,7 +87,7 @@ def install(folder: str) -> None:
                 note(folder, "broken", f"{name} {error.name}")  # installed without its own requirements
                 return _Idle()
             takes = is_script(globals) or name.partition(".")[0] in MEDIA
-            if level or is_foreign or not takes or is_guarded(GUARDS, not is_script(globals)):
+            if is_foreign or not takes or is_guarded(GUARDS, not is_script(globals)):
                 raise
             return _make_absent(folder, name, fromlist or (), error)
         if level or not is_script(globals):
