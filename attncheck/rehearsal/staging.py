@@ -142,6 +142,7 @@ def describe_fields(read: ReadLaunch, cut: JobCut, added: Sequence[str] = ()) ->
     return {
         "columns": [*read_columns(read), *added] if reads_fields(cut) else [*added],
         "added": added,
+        "optional": [name for name in added if name not in read_columns(read)],
         "parts": read_named_columns(read) if reads_fields(cut) else {},
         # trl 0.24.0 data_utils.py (`is_conversational`) takes any of several fields, in the order of a set
         "makes_text": read.job.framework == "trl" and bool(TEXT_COLUMNS.intersection(read_columns(read))),

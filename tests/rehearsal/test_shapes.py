@@ -230,3 +230,15 @@ def test_a_script_makes_its_pairs_of_fields_that_it_reads(form: Any) -> None:
             row[own][-1]["content"] for own in ("chosen", "rejected")
         )
     assert fit_materials(rows, {"form": form, "columns": [], "shapes": {}})[0] == rows
+
+
+def test_a_field_that_a_row_may_lack_has_a_word_once_it_is_missed() -> None:
+    _, rows = make_data(3, 0, "every")
+    message = {
+        "form": "every",
+        "columns": ["question", "answer", "system", "kind"],
+        "optional": ["system"],
+        "shapes": {"system": "text"},
+    }
+    made, _ = fit_materials(rows, message)
+    assert [(row["system"], row["kind"]) for row in made] == [("a", "")] * 3

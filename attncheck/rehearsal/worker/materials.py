@@ -456,6 +456,8 @@ def fit_rows(rows: list[dict[str, Any]], message: Mapping[str, Any]) -> tuple[li
         rows = add_columns(rows, columns)
     for name, part in message.get("parts", {}).items():  # whose names only the launch's settings have
         rows = [{name: row[part], **row} if part in row else row for row in rows]
+    words = dict.fromkeys(message.get("optional", ()), SINGLE_WORDS[0])  # an empty text counts as none
+    rows = [row | {name: word for name, word in words.items() if row.get(name) == ""} for row in rows]
     needed = message.get("shapes", {})
     for name in filter(PICTURE_NAME.search, message.get("added", ())):  # the watcher opens any image for a script
         is_list = isinstance(needed.get(name), list)
