@@ -29,6 +29,8 @@ DISTRIBUTION = re.compile(r"The '([\w-]+)' distribution was not found|pip instal
 NO_FILE = re.compile(
     r"No such file or directory: '([^']+)'|\b(?:files?|paths?)\b.*not (?:found|exist)[^:]*: *\[?'?([^'\s]+)"
 )
+# CPython 3.11 runpy.py (`_get_module_details`): `python -m package.module`.
+NO_PROGRAM = re.compile(r"Error while finding module specification for '(\w+)[\w.]*' \(ModuleNotFoundError: No module")
 LISTS = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
 DATA_ERROR = re.compile(r"^(?:Key|Index|Type|Value|Attribute|UnboundLocal)Error\b", re.MULTILINE)  # of a row's reader
 TRAINERS = frozenset((*FRAMEWORK_NAMES, "transformers", "peft", "accelerate", "datasets"))
@@ -65,6 +67,10 @@ def list_advice(text: str, command: str) -> Iterator[Fix]:
     if match := NO_FILE.search(text):
         path = next(filter(None, match.groups()))
         yield Fix(f"create {path}, or name another file in the launch, and rehearse it again", "advice", "")
+    elif match := NO_PROGRAM.search(text):
+        yield Fix(
+            f"install {match[1]}, or put its source into the launch's folder, and rehearse it again", "advice", ""
+        )
     elif command and DATA_ERROR.search(text):
         yield Fix("the script may expect rows of another kind than the synthetic ones", "advice", command)
 

@@ -79,6 +79,27 @@ def make_launch(*answers: str, tried: str = "") -> RehearsedLaunch:
             report_with(RehearsalSection(launches=(make_launch("out_of_time"),))),
             "a.sh was not judged completely (run, 30 steps) · unanswered: rehearsal",
         ),
+        (
+            report_with(RehearsalSection(launches=(replace(make_launch("fail"), steps=0),))),
+            "a.sh was not judged: no step was taken; it is wrong · unanswered: rehearsal",
+        ),
+        (
+            replace(
+                report_with(RehearsalSection(launches=(replace(make_launch("fail"), steps=0),))),
+                findings=(
+                    replace(
+                        reports.make_finding("ATN435"),
+                        message="it ends: it is wrong",
+                        fixes=(Fix("install x", "command", "pip install x"), Fix("or else", "advice", "")),
+                    ),
+                ),
+            ),
+            "a.sh was not judged: no step was taken; it is wrong; pip install x · 1 error (ATN435) · unanswered: rehearsal",
+        ),
+        (
+            report_with(RehearsalSection(launches=(replace(make_launch(), steps=0),))),
+            "a.sh was not judged: no step was taken; -v shows how it was scaled down · unanswered: rehearsal",
+        ),
         (report_with(LintSection(not_linted=("x",))), "nothing was linted: no launch of a known trainer was read"),
         (
             report_with(UpgradeSection(packages=(ChangedPackage("x", "", "1"),), lost=("unknown: no table has x",))),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from attncheck.core.lists import group_values
 from attncheck.core.results.rehearsal import CLASS, RehearsalSection, RehearsedLaunch
-from attncheck.core.results.smoke import judge_result
+from attncheck.core.results.smoke import deciding_reason, judge_result
 from attncheck.report.sections import Block, Bullets, Code, Fold, Paragraph, Report, SectionView, TestCase
 from attncheck.report.sections.lint import adds_one_line
 from attncheck.report.sections.smoke import (
@@ -97,14 +97,14 @@ def below(report: Report, section: RehearsalSection) -> Iterator[Block]:
 
 def verdict(report: Report, section: RehearsalSection) -> str:
     """Return which launches train right: "a.sh trains wrongly; --packing true trains right (both run, 30 steps)"."""
-    return "; ".join(map(_judge_launch, group_launches(section)))
+    return "; ".join(_judge_launch(report, launches) for launches in group_launches(section))
 
 
-def _judge_launch(launches: Sequence[RehearsedLaunch]) -> str:
+def _judge_launch(report: Report, launches: Sequence[RehearsedLaunch]) -> str:
     first, *others = launches
     name = first.location.split(":")[0]
     if not first.steps:
-        return f"{name} was not judged: no step was taken"
+        return f"{name} was not judged: no step was taken{_explain_end(report, first)}"
     skipped = [result.check for result in first.results if judge_result(result) in ("skipped", "refused")]
     if judge_run(first.results) == "right" and (replaced := [d for d in first.differences if d.dimension == CLASS]):
         what = f"{replaced[0].ran.removeprefix('that of ')} (name a folder with its config.json, or hf download it)"
@@ -122,6 +122,15 @@ def _judge_launch(launches: Sequence[RehearsedLaunch]) -> str:
             tried = " ".join(launch.tried.split())
             return f"{name} trains wrongly; {tried} trains right (both run, {launch.steps} steps)"
     return f"{name} trains wrongly (run, {first.steps} steps)"
+
+
+def _explain_end(report: Report, launch: RehearsedLaunch) -> str:
+    """Return why a launch took no step, and what it needs, for the end of a sentence."""
+    reason = next(map(deciding_reason, launch.results), "").partition(" (ended with")[0]
+    named = (finding for finding in report.findings if reason and reason in finding.message)
+    fixes = (fix.text or fix.title for finding in named for fix in finding.fixes)
+    needs = next(fixes, "" if reason else "-v shows how it was scaled down")
+    return "".join(f"; {text}" for text in (reason, needs) if text)
 
 
 def testcases(report: Report, section: RehearsalSection) -> Iterator[TestCase]:
