@@ -47,7 +47,7 @@ def test_all_missing_packages_are_installed_by_one_command(
         ("KeyError: 'seed' (ended with status 1", "rows of another kind"),
         ("RuntimeError: the model does not fit", ""),
         (
-            "python: Error while finding module specification for 'kit.tune' (ModuleNotFoundError: No module named 'kit')",
+            "python: Error while finding module specification for 'kit.a' (ModuleNotFoundError: No module named 'kit')",
             "install kit, or put its source",
         ),
         ("python: Error while finding module specification for 'kit.tune' (ImportError: bad)", ""),

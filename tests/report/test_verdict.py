@@ -94,7 +94,8 @@ def make_launch(*answers: str, tried: str = "") -> RehearsedLaunch:
                     ),
                 ),
             ),
-            "a.sh was not judged: no step was taken; it is wrong; pip install x · 1 error (ATN435) · unanswered: rehearsal",
+            "a.sh was not judged: no step was taken; it is wrong; pip install x · 1 error (ATN435) "
+            "· unanswered: rehearsal",
         ),
         (
             report_with(RehearsalSection(launches=(replace(make_launch(), steps=0),))),
