@@ -177,6 +177,38 @@ def test_what_replaces_sharding_may_leave_parameters_unused(
     assert Wrapper(SimpleNamespace(modules=lambda: [layer])).finds == (expected and not checkpoints)
 
 
+@pytest.mark.parametrize(("trains", "hook", "finds"), [(True, False, True), (False, False, False), (False, True, True)])
+def test_reentrant_checkpoints_that_compute_the_same_leave_parameters_unused(
+    monkeypatch: pytest.MonkeyPatch, trains: bool, hook: bool, finds: bool
+) -> None:
+    """Without a gradient of the first layer's input they compute other gradients, which is a fault to be found."""
+    transformers: Any = pytest.importorskip("transformers")
+
+    class Wrapper:
+        def __init__(self, model: Any, find_unused_parameters: bool = False) -> None:
+            self.finds = find_unused_parameters
+
+    monkeypatch.setenv("ATTNCHECK_WITHOUT_SHARDING", "1")
+    devices.allow_unused_parameters(SimpleNamespace(DistributedDataParallel=Wrapper))
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=8, num_hidden_layers=2, **sizes))
+    model.train().gradient_checkpointing_enable({"use_reentrant": True})
+    model.get_input_embeddings().requires_grad_(trains)
+    if hook:
+        model.enable_input_require_grads()
+    else:  # transformers 5 does it if checkpoints are enabled
+        vars(model).pop("_require_grads_hooks", None)
+        vars(model).pop("_require_grads_hook", None)
+    tokens, gradients = torch.arange(8).unsqueeze(0), []
+    for _ in range(2):
+        if trains or hook:
+            model(input_ids=tokens, labels=tokens).loss.backward()
+            gradients.append([weight.grad.clone() for weight in model.parameters() if weight.grad is not None])
+            model.zero_grad()
+        assert Wrapper(model).finds == finds
+    assert not gradients or all(map(torch.equal, *gradients))
+
+
 def test_a_trainer_that_looks_for_unused_parameters_does_not_stop_what_replaces_sharding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

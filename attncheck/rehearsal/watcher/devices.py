@@ -196,18 +196,38 @@ def _change_options(kind: Any, **changes: Any) -> None:
 def allow_unused_parameters(module: Any) -> None:
     """Let DDP have parameters that a step does not use if it replaces DeepSpeed or FSDP, which allow them.
 
-    With reentrant checkpoints it would mark parameters twice: torch 2.13 nn/parallel/distributed.py. transformers
-    4.57.3 trainer.py:2201 looks for them in a model with adapters anyway.
+    With reentrant checkpoints it would mark parameters twice: torch 2.13 nn/parallel/distributed.py. These become
+    others, which compute the same if the first layer's input has a gradient. transformers 4.57.3 trainer.py:2201 looks
+    for unused parameters in a model with adapters anyway.
     """
     original = module.DistributedDataParallel.__init__
 
     @functools.wraps(original)
     def initialize(wrapper: Any, model: Any, *arguments: Any, **options: Any) -> None:
         if os.environ.get("ATTNCHECK_WITHOUT_SHARDING"):
-            options["find_unused_parameters"] = not any(map(_is_reentrant, model.modules()))
+            reentrant = [module for module in model.modules() if _is_reentrant(module)]
+            functions = [getattr(module, "_gradient_checkpointing_func", None) for module in reentrant]
+            is_ours = os.environ.get("ATTNCHECK_DRIVER") != "trl" and _has_gradients_of_inputs(model)
+            if is_ours and all(isinstance(own, functools.partial) for own in functions):
+                for module in reentrant:
+                    module._gradient_checkpointing_func.keywords["use_reentrant"] = False
+                reentrant = []
+            options["find_unused_parameters"] = not reentrant
         original(wrapper, model, *arguments, **options)
 
     module.DistributedDataParallel.__init__ = initialize
+
+
+def _has_gradients_of_inputs(model: Any) -> bool:
+    """Return whether a model's embeddings are trained, or their output has a gradient anyway.
+
+    transformers 4.57.3 and 5.17.0 modeling_utils.py (`enable_input_require_grads`).
+    """
+    models = [model, *(own for own in model.modules() if hasattr(own, "get_input_embeddings"))]
+    if any(hasattr(own, name) for own in models for name in ("_require_grads_hook", "_require_grads_hooks")):
+        return True
+    embeddings = getattr(models[-1], "get_input_embeddings", lambda: None)()
+    return embeddings is not None and all(weight.requires_grad for weight in embeddings.parameters())
 
 
 def _is_reentrant(module: Any) -> bool:
