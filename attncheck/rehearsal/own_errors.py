@@ -1,6 +1,6 @@
 """Proves that a launch itself ends with the error of its rehearsal: nothing that the rehearsal replaced decides it.
 
-Either the code takes a name that it defines nowhere, or it refuses settings that the launch writes.
+Either the code takes a name that is not defined there, or it refuses settings that the launch writes.
 """
 
 import ast
@@ -48,29 +48,34 @@ def prove(read: ReadLaunch, cut: JobCut, launch: RehearsedLaunch) -> str:
     if undefined is not None:
         depends = any(own.dimension == CLASS or own.ran == "made up" for own in launch.differences)
         is_defined = bool({undefined[1], STARRED} & {*_iter_defined(tree)}) or hasattr(builtins, undefined[1])
-        return "" if is_defined or depends else f"{place} takes {undefined[1]}, which the file defines nowhere"
+        return "" if is_defined or depends else f"{place} takes {undefined[1]}, which its file does not define there"
     values = _read_refused(read, cut, tree, int(frames[-1][2]))
     texts = ", ".join(f"{name} {value}" for name, value in values.items())
     return f"{place} refuses the launch's own settings: {texts}" if texts else ""
 
 
 def _iter_defined(tree: ast.Module) -> Iterator[str]:
-    """Yield the names that a module defines anywhere, in whatever scope."""
+    """Yield the names that a module defines for all its functions; a name that is defined elsewhere is another one.
+
+    Python's NameError shows that no function around the line has it as its own.
+    """
     for node in list_nodes(tree):
+        if isinstance(node, ast.Global):
+            yield from node.names
+        elif isinstance(node, ast.Name) and node.id in ("globals", "exec", "vars", "eval"):
+            yield STARRED
+    nodes: list[ast.AST] = [*tree.body]
+    for node in nodes:  # which become more
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+            continue
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id
-        elif isinstance(node, ast.arg):
-            yield node.arg
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node.name
         elif isinstance(node, ast.alias):
             yield (node.asname or node.name).partition(".")[0]
         elif isinstance(node, ast.ExceptHandler) and node.name:
             yield node.name
-        elif isinstance(node, (ast.Global, ast.Nonlocal)):
-            yield from node.names
-        elif isinstance(node, ast.Name) and node.id in ("globals", "exec", "vars", "eval"):
-            yield STARRED
+        nodes += ast.iter_child_nodes(node)
 
 
 def _read_refused(read: ReadLaunch, cut: JobCut, tree: ast.Module, line: int) -> dict[str, object]:

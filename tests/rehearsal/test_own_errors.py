@@ -14,6 +14,7 @@ from attncheck.rehearsal.own_errors import prove
 
 SCRIPT = """
 from os import path
+def other(row): logits = row; return logits
 def train(training_args, model_args, rows):
     assert not (training_args.use_lora and training_args.freeze_llm), "one of both"
     if model_args.loss_type != "dft":
@@ -55,15 +56,15 @@ def ask(
 @pytest.mark.parametrize(
     ("line", "error", "text"),
     [
-        (4, "AssertionError: one of both", "use_lora True, freeze_llm True"),
-        (7, "ValueError: not packed", "loss_type sft, packed True"),
-        (13, "NameError: name 'logits' is not defined", "train.py:13 takes logits"),
-        (13, "NameError: name 'row' is not defined", ""),  # defined, but not before this line
-        (13, "NameError: name 'path' is not defined", ""),
-        (8, "AssertionError", ""),  # also the rows decide
-        (11, "ValueError: a", ""),
-        (12, "AssertionError", ""),  # a number that is compared
-        (13, "TypeError: unsupported operand", ""),
+        (5, "AssertionError: one of both", "use_lora True, freeze_llm True"),
+        (8, "ValueError: not packed", "loss_type sft, packed True"),
+        (14, "NameError: name 'logits' is not defined", "train.py:14 takes logits"),
+        (14, "NameError: name 'other' is not defined", ""),  # defined, but not before this line
+        (14, "NameError: name 'path' is not defined", ""),
+        (9, "AssertionError", ""),  # also the rows decide
+        (12, "ValueError: a", ""),
+        (13, "AssertionError", ""),  # a number that is compared
+        (14, "TypeError: unsupported operand", ""),
     ],
 )
 def test_an_error_that_only_the_launch_decides_is_proven(script: Path, line: int, error: str, text: str) -> None:
@@ -74,19 +75,19 @@ def test_an_error_that_only_the_launch_decides_is_proven(script: Path, line: int
 @pytest.mark.parametrize(
     ("line", "changed"),
     [
-        (4, ("--use_lora True",)),  # the other is a default of the script
-        (4, ("--use_lora True --freeze_llm $FREEZE",)),
-        (4, ("--use_lora True --freeze_llm False",)),  # the script changed it
-        (4, (OPTIONS, 0, "freeze-llm")),  # the rehearsal's own value
-        (4, (OPTIONS, 3)),
-        (13, (OPTIONS, 0, "", Difference(CLASS, "not known", "llama"))),
-        (13, (OPTIONS, 0, "", Difference("field that the script reads", "text", "made up"))),
+        (5, ("--use_lora True",)),  # the other is a default of the script
+        (5, ("--use_lora True --freeze_llm $FREEZE",)),
+        (5, ("--use_lora True --freeze_llm False",)),  # the script changed it
+        (5, (OPTIONS, 0, "freeze-llm")),  # the rehearsal's own value
+        (5, (OPTIONS, 3)),
+        (14, (OPTIONS, 0, "", Difference(CLASS, "not known", "llama"))),
+        (14, (OPTIONS, 0, "", Difference("field that the script reads", "text", "made up"))),
     ],
 )
 def test_what_the_rehearsal_or_an_unknown_value_may_cause_is_not(
     script: Path, line: int, changed: tuple[Any, ...]
 ) -> None:
-    error = "NameError: name 'logits' is not defined" if line == 13 else "AssertionError"
+    error = "NameError: name 'logits' is not defined" if line == 14 else "AssertionError"
     assert ask(script, line, error)
     assert not ask(script, line, error, *changed)
 
@@ -95,5 +96,5 @@ def test_an_error_of_a_package_is_not(script: Path, tmp_path: Path) -> None:
     package = tmp_path / "site-packages" / "train.py"
     package.parent.mkdir()
     package.write_text(SCRIPT)
-    assert not ask(package, 13, "NameError: name 'logits' is not defined")
-    assert not ask(Path("<string>"), 13, "NameError: name 'logits' is not defined")
+    assert not ask(package, 14, "NameError: name 'logits' is not defined")
+    assert not ask(Path("<string>"), 14, "NameError: name 'logits' is not defined")
