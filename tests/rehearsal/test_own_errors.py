@@ -81,7 +81,6 @@ def test_an_error_that_only_the_launch_decides_is_proven(script: Path, line: int
         (5, (OPTIONS, 0, "freeze-llm")),  # the rehearsal's own value
         (5, (OPTIONS, 3)),
         (14, (OPTIONS, 0, "", Difference(CLASS, "not known", "llama"))),
-        (14, (OPTIONS, 0, "", Difference("field that the script reads", "text", "made up"))),
     ],
 )
 def test_what_the_rehearsal_or_an_unknown_value_may_cause_is_not(
