@@ -46,7 +46,7 @@ def prove(read: ReadLaunch, cut: JobCut, launch: RehearsedLaunch) -> str:
     place = f"{os.path.relpath(path)}:{frames[-1][2]}"
     undefined = UNDEFINED.search(end.violations[0])
     if undefined is not None:
-        depends = any(own.dimension == CLASS or own.ran == "made up" for own in launch.differences)
+        depends = any(own.dimension == CLASS for own in launch.differences)
         is_defined = bool({undefined[1], STARRED} & {*_iter_defined(tree)}) or hasattr(builtins, undefined[1])
         return "" if is_defined or depends else f"{place} takes {undefined[1]}, which its file does not define there"
     values = _read_refused(read, cut, tree, int(frames[-1][2]))
