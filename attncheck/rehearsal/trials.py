@@ -140,7 +140,7 @@ def iter_findings(read: ReadLaunch, cut: JobCut, first: RehearsedLaunch, trials:
             what = OTHER_OUTPUTS
         message = f"{what}: {reason}"
         place = 1 if result.check == "run" else 0  # an error's own text comes before context that may be unrelated
-        proof = own_errors.prove(read, cut, first) if result.check == "run" else ""
+        proof = own_errors.prove(read, first) if result.check == "run" else ""
         lines = (*filter(None, (proof,)), *lines[:place], *known.list_known_causes(read, result.check), *lines[place:])
         is_possible = result.check == "run" and not proof  # the real launch may have what the rehearsal lacks
         subject = f"{first.framework} {first.trainer}"
