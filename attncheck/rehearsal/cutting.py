@@ -311,7 +311,7 @@ def cut_launch(
     rewritten, cut, folders = _rewrite(read, cut, sets, materials)
     here = _enter_folder(_pass_file_first(rewritten.launch, read))
     here = _find_files_here(_run_here(here, read.job.location), folder)
-    here, cut = _fit_launcher(here, cut, read.read_file)
+    here, cut = _fit_launcher(replace(here, is_remote=False), cut, read.read_file)
     if not materials.uses_gpu:
         here, cut = _run_without_sharding(here, cut, read, processes)
     plain = leave_out(drop_guarded(here), (*os.environ, *GUARDED), runs_substitutions)
@@ -328,8 +328,6 @@ def cut_launch(
         path = os.path.join(folder, f"rehearsed_{os.path.basename(launch.source.name)}")
         files = {path: rewritten.launch.source.text}
         command = replace(command, text=_format_file_command(read, cut, path, tuple(scripts)))
-    if not command.text:
-        raise Unanswered(f"{read.job.location}: the launch runs in another machine's shell")
     environ = {name: guarded.environ[name] for name in command.variables if name in guarded.environ}
     if any(name in launch.launchers for name in SERVICES):  # settings that are removed together with them
         environ |= {setting.name: setting.value for setting in guarded.variables if setting.known}
@@ -409,6 +407,8 @@ def _describe_removed(launch: Launch) -> tuple[str, ...]:
         remarks.append(f"{launch.file.name} was not found: the file of its name next to the launch is read")
     if "uv" in launch.launchers:
         remarks.append("uv run is removed: the examined environment runs the launch")
+    if launch.is_remote:
+        remarks.append("started here, not in the shell of tmux or ssh that gets the command")
     services = [name for name in SERVICES if name in launch.launchers]
     return (*remarks, *(f"{name} is removed: processes start in the sandbox" for name in services))
 

@@ -850,6 +850,13 @@ def test_a_container_is_not_started(before: str) -> None:
         cut_text(f"{before} {TRL_DPO.strip()}\n")
 
 
+@pytest.mark.parametrize("before", ["tmux new-session -d -s a", "ssh host"])
+def test_a_command_that_another_shell_gets_is_started_here(before: str) -> None:
+    cut_launch = cut_text(f"{before} '{TRL_DPO.strip()}'\n")[1]
+    assert cut_launch.command.startswith("trl dpo "), cut_launch.command
+    assert any(text.startswith("started here") for text in cut_launch.cut.remarks)
+
+
 @pytest.mark.parametrize(
     "before",
     [
