@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from attncheck.core.results.rehearsal import CLASS, RehearsedLaunch
+from attncheck.lint.decided_conditions import add_decided_conditions
 from attncheck.lint.programs.syntax import list_nodes
 from attncheck.lint.rewriting import ReadLaunch
 
@@ -25,7 +26,8 @@ def prove(read: ReadLaunch, launch: RehearsedLaunch) -> str:
     if launch.steps or not end.violations:
         return ""
     error = end.violations[0].partition(" (ended with")[0]
-    refused = (own for own in read.job.problems if own.consequence == "refuses" and error in own.message)
+    decided = add_decided_conditions(read.job, read.recognised.launch, None)
+    refused = (own for own in decided.problems if own.consequence == "refuses" and error in own.message)
     if (problem := next(refused, None)) is not None:
         return "; ".join(("the launch as written ends so", *problem.evidence[:1]))
     undefined = UNDEFINED.search(error)

@@ -11,6 +11,7 @@ import pytest
 from attncheck.core.job import SettingProblem
 from attncheck.core.results.rehearsal import CLASS, Difference
 from attncheck.core.results.smoke import CheckResult
+from attncheck.rehearsal import own_errors
 from attncheck.rehearsal.own_errors import prove
 
 SCRIPT = """
@@ -28,13 +29,14 @@ STAND_IN = Difference(CLASS, "not known", "llama")
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the user's script, in the current folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(own_errors, "add_decided_conditions", lambda *asked: SimpleNamespace(problems=(REFUSED,)))
     (tmp_path / "train.py").write_text(SCRIPT)
     return tmp_path / "train.py"
 
 
 def ask(script: Path, error: str, steps: int = 0, *differences: Difference) -> str:
     """Return the proof for an error of the script's last line."""
-    read: Any = SimpleNamespace(job=SimpleNamespace(problems=(REFUSED,)))
+    read: Any = SimpleNamespace(job=None, recognised=SimpleNamespace(launch=None))
     notes = (f'[rank0]:   File "{script}", line 5, in train', f"[rank0]: {error}")
     end = CheckResult("run", violations=(f"{error} (ended with status 1)",), notes=notes)
     launch: Any = SimpleNamespace(results=(end,), steps=steps, differences=differences)
