@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from attncheck.core.io import interrupts
 from attncheck.core.io.files import CannotRead, read_bounded
@@ -203,6 +204,13 @@ def list_waits(watch: str) -> tuple[str, ...]:
         return ()
     waits = tuple(f"rank {rank} in {places[rank][0]}" for rank in sorted(places))
     return waits if any(" in backward" not in text for text in waits) else ()
+
+
+def read_continued(folder: str) -> dict[str, Any]:
+    """Return what the watcher's `continuing.py` compares, {} if it could not, or was not asked to."""
+    with contextlib.suppress(ValueError):
+        return dict(json.loads(_read_note(Path(folder) / "watch" / "continued.json")))
+    return {}
 
 
 def count_ranks(folder: str, record: str = "rank-*.pt") -> int:

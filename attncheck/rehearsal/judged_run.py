@@ -22,6 +22,7 @@ from attncheck.lint.fields.rehearsing import get_setting
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal import cutting, execution, missing
 from attncheck.rehearsal.columns import freezes_parameters
+from attncheck.rehearsal.continuing import find_crash, judge_continued, list_questions
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import excuse_stand_in, judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
@@ -47,7 +48,7 @@ def run_once(stage: Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> 
     shutil.rmtree(os.path.join(stage.folder, FIRST), ignore_errors=True)
     ring_size = int(sets.get("ring_size", cut.ring_size))
     Path(stage.folder, execution.QUESTIONS).write_text(json.dumps(_describe_judging(stage, cut, ring_size)))
-    ended = execute(stage, cut_launch, materials.steps, prefix)
+    ended = execute(stage, _ask_to_continue(stage, cut_launch), materials.steps, prefix)
     cut, made = _take_loss_settings(stage, cut)
     stage.report_progress(prefix + "comparing with the float32 reference")
     ranks, own_class = execution.count_ranks(stage.folder), execution.name_own_class(stage.folder)
@@ -98,10 +99,21 @@ def run_once(stage: Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> 
     )
 
 
+def _ask_to_continue(stage: Stage, launch: CutLaunch) -> CutLaunch:
+    """Return a launch that also answers what its trainer does if it is interrupted, or reaches a second epoch."""
+    only, materials = stage.request.only, stage.materials
+    if materials.uses_gpu or materials.full_model or launch.cut.driver or (only and {*only}.isdisjoint(OF_PROCESS[:2])):
+        return launch
+    environ = {**launch.cut.environ, "ATTNCHECK_CONTINUES": list_questions(stage.read.job)}
+    return replace(launch, cut=replace(launch.cut, environ=environ))
+
+
 def _judge_end(stage: Stage, cut: JobCut, ended: execution.Execution, copies: str, is_observed: bool) -> CheckResult:
     """Return how a launch ended, and with which corrections and without which packages it ran."""
     end = judge_end(ended, copies)
-    if stage.unknown and not ended.steps:
+    if end.outcome == "ok" and not end.violations and (crash := find_crash(execution.read_continued(stage.folder))):
+        end = replace(end, violations=(crash,))
+    if stage.unknown and (end.violations or not ended.steps):
         end = excuse_stand_in(end, stage.model, stage.unknown)
     remarks = (*filter(None, (cutting.describe_corrections(stage.read, cut),)), *execution.list_absent(stage.folder))
     if end.violations and not ended.steps:  # possibly because of the installed versions
@@ -115,14 +127,24 @@ def _run_again(
     stage: Stage, cut: JobCut, cut_launch: CutLaunch, results: Sequence[CheckResult], tried: str, prefix: str
 ) -> list[CheckResult]:
     """Return what a second run answers: with the same seed if the launch asks for it, and without a neutral setting."""
-    again: list[CheckResult] = []
+    continued = judge_continued(execution.read_continued(stage.folder), stage.read.job)
+    again = [continued] if continued is not None else []
     if stage.read.job.plan.deterministic and not interrupts.is_interrupted():
         reseeded = {**cut_launch.cut.environ, "ATTNCHECK_SEED": "1"}  # for what is drawn before it sets a seed
         launch = replace(cut_launch, cut=replace(cut_launch.cut, environ=reseeded))
-        again.append(rerun(stage, launch, REPEATED_STEPS, f"{prefix}again: ", "repeat", "repeating:compare"))
+        repeated = rerun(stage, launch, REPEATED_STEPS, f"{prefix}again: ", "repeat", "repeating:compare")
+        again = [_join(repeated, *again)]
     if not tried and not interrupts.is_interrupted():
         again += run_twin(stage, cut, [*results, *again], prefix)
     return again
+
+
+def _join(result: CheckResult, *others: CheckResult) -> CheckResult:
+    """Return a result with what others of the same check say."""
+    for other in others:
+        parts = {name: getattr(result, name) + getattr(other, name) for name in ("violations", "warnings", "notes")}
+        result = replace(result, **parts)
+    return result
 
 
 def _list_differences(stage: Stage, cut: JobCut, ranks: int, own_class: str) -> tuple[Difference, ...]:

@@ -25,6 +25,7 @@ from typing import Any
 from . import absent, lifeline, outside, remote_code, waiting
 from .batches import watch_epochs
 from .checkpoints import watch_checkpoints
+from .continuing import watch_interruptions
 from .deepspeed import replace_compiled_adam, skip_shared_memory, watch_engine
 from .describe import describe_prompt
 from .devices import (
@@ -376,6 +377,7 @@ def _patch_training_args(training_args: Any) -> None:
 
 def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
     """Record what a trainer logs, and the end of its prompts if labels are read."""
+    watch_interruptions(recorder, trainer)
     watch_logs(recorder, trainer)
     watch_training(trainer, note_trainer)
     watch_training(trainer, lambda trainer: gc.freeze())  # accelerate and axolotl collect: long after their imports

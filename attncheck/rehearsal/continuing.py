@@ -1,0 +1,93 @@
+"""Judges a trainer's interruption: saving, resuming as if it had not stopped, and the order of a second epoch.
+
+The watcher's `continuing.py` takes the steps. Which of them are asked is what the launch does: a launch that saves
+nothing cannot resume, and a launch of one epoch has no second.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from attncheck.core.job import Job
+from attncheck.core.results.smoke import CheckResult
+from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting, is_on
+from attncheck.rehearsal.ending import NETWORK_ERRORS, WRITE_ERRORS
+
+ONE_EPOCH = ("1", "1.0")
+DRIFT = 0.05  # of the distance that the steps after the checkpoint move the weights
+PARTS = {"save": "saving a checkpoint", "load": "resuming from a checkpoint"}
+REFUSALS = (*NETWORK_ERRORS, *WRITE_ERRORS)  # of the rehearsal
+
+
+def list_questions(job: Job) -> str:
+    """Return the words of `ATTNCHECK_CONTINUES`: what the launch does of saving, and of a second epoch."""
+    saves = (get_setting(job, "save_strategy") or "steps").lower() != "no"
+    repeats = get_setting(job, "num_train_epochs", "num_epochs") not in ONE_EPOCH
+    return " ".join(["saves"] * saves + ["epochs"] * repeats)
+
+
+def find_crash(record: Mapping[str, Any]) -> str:
+    """Return the error with which saving or loading ended, "" if neither did, or because of the rehearsal's limits."""
+    for run in (record.get("whole", {}), record.get("resumed", {})):
+        error = run.get("error", "")
+        if error and run.get("part") in PARTS and not any(word in error for word in REFUSALS):
+            return f"{PARTS[run['part']]} ends with {error[:300]} ({run['place']})"
+    return ""
+
+
+def judge_continued(record: Mapping[str, Any], job: Job) -> CheckResult | None:
+    """Return whether a resumed training continues as without an interruption, and epochs differ; None: not asked."""
+    whole, resumed, epochs = (record.get(name, {}) for name in ("whole", "resumed", "epochs"))
+    violations, warnings, notes = list[str](), list[str](), list[str]()
+    if resumed.get("part") == "end" and whole["moved"]:
+        skips_nothing = is_on(job, "ignore_data_skip")
+        texts = [*_iter_differences(whole, resumed, skips_nothing or is_on(job, "save_only_model"))]
+        resumes = (get_setting(job, "resume_from_checkpoint") or "").lower() not in ("", *OFF_VALUES)
+        (violations if resumes or resumed["lost"] else warnings).extend(texts[:1])
+        if not texts:
+            notes.append(f"{_describe(whole)}: the same rows, losses, rates and weights as without a stop")
+    for run in (whole, resumed, epochs):
+        if "error" in run and run.get("part") not in PARTS:
+            notes.append(
+                f"an interruption, or a second epoch, could not be tried: {run['error'][:200]} ({run['place']})"
+            )
+    if epochs.get("same") and epochs["shuffles"]:
+        warnings.append("a second epoch has the rows in the order of the first, although they are shuffled")
+    if min(epochs.get("epochs", (0,))) < max(epochs.get("epochs", (0,))):
+        warnings.append(f"the epochs have different numbers of batches: {epochs['epochs']}")
+    if "same" in epochs and not warnings:
+        notes.append(f"two epochs have {epochs['epochs'][0]} batches each")
+    if not violations + warnings + notes:
+        return None
+    return CheckResult("repeat", violations=tuple(violations), warnings=tuple(warnings), notes=tuple(notes))
+
+
+def _iter_differences(whole: Mapping[str, Any], resumed: Mapping[str, Any], is_partial: bool) -> Iterator[str]:
+    """Yield what differs after an interruption, the cause first; `is_partial`: not all is to be restored."""
+    lost, ended = resumed["lost"], f"{_describe(whole)},"
+    if lost:
+        yield f"{ended} training starts from other weights than the saved ones: {lost[0]}, {', '.join(lost[1:])}"
+    if is_partial:
+        return
+    saved, last = whole["steps"]
+    count = len(whole["rows"]) * (last - saved) // last
+    for name, text in (("rows", "gets other rows"), ("rates", "has other learning rates")):
+        own, other = whole[name][-count:], resumed[name]
+        if own != other:
+            yield f"{ended} training {text} than without an interruption{_count(own, other)}"
+    drift = resumed["drift"] / whole["moved"]
+    if drift > DRIFT:
+        yield (
+            f"{ended} the same rows and rates end with other weights: they differ by {drift:.0%} of what the steps "
+            "change, so the state of the optimiser, or of random numbers, is not restored"
+        )
+
+
+def _describe(whole: Mapping[str, Any]) -> str:
+    """Return where training resumed."""
+    return f"resumed after step {whole['steps'][0]}{', inside the second epoch' * whole['is_second_epoch']}"
+
+
+def _count(own: Sequence[Any], other: Sequence[Any]) -> str:
+    if len(own) != len(other):
+        return f": {len(other)} batches instead of {len(own)}"
+    return f" in {sum(a != b for a, b in zip(own, other))} of {len(own)} batches"

@@ -1,0 +1,250 @@
+"""Trains a few steps with and without an interruption, and reads two epochs, in forks of a process about to train.
+
+A fork has the trainer as the launch made it, so that a question takes a few steps and no imports. Processes with a
+process group or a GPU are left out: a fork has not their threads. `continued.json` holds what is compared.
+
+Sources: transformers 5.17.0 trainer.py (`train`, `training_step`, `_save_checkpoint`, `get_train_dataloader`, and
+`set_epoch` before each epoch; the same in 4.57.3).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from .describe import describe_process
+
+EPOCH = 3  # steps of an epoch, if the launch has more than one
+STEPS = {False: (2, 4), True: (EPOCH + 1, 2 * EPOCH)}  # those of the checkpoint and the end: inside the second epoch
+SECONDS = 60.0  # for a fork
+READING_SECONDS = 4.0  # for an epoch
+LIMIT = 1e-2  # of a parameter's size: a loaded one that differs more is not the saved one
+NAMED = 3  # the most parameters in a message
+MAX_HOLDERS = 50  # of samplers, in a loader
+
+
+def watch_interruptions(recorder: Any, trainer: Any) -> None:
+    """Answer the questions in `ATTNCHECK_CONTINUES` of each first Trainer before it trains."""
+    questions = os.environ.get("ATTNCHECK_CONTINUES", "").split()
+    original, answers = trainer.Trainer.train, dict[str, Any]()
+
+    @functools.wraps(original)
+    def train(self: Any, *arguments: Any, **options: Any) -> Any:
+        if questions and not answers and _can_fork():
+            with contextlib.suppress(Exception):  # the trainer continues without the answers
+                _answer(_Trial(self, functools.partial(original, self), recorder), questions, answers)
+            with open(os.path.join(recorder.folder, "continued.json"), "w") as stream:
+                json.dump(answers, stream)
+        return original(self, *arguments, **options)
+
+    trainer.Trainer.train = train
+
+
+def _answer(trial: _Trial, questions: list[str], answers: dict[str, Any]) -> None:
+    """Add to `answers` what each fork answers; the second resumes from the first one's checkpoint."""
+    answers["asked"] = questions
+    trial.has_epochs = "epochs" in questions
+    with tempfile.TemporaryDirectory() as folder:
+        if "saves" in questions:
+            answers["whole"] = _fork(trial.train_whole, folder)
+            if "moved" in answers["whole"]:
+                answers["resumed"] = _fork(trial.resume, folder)
+        if "epochs" in questions:
+            answers["epochs"] = _fork(trial.read_epochs, folder)
+
+
+def _can_fork() -> bool:
+    torch, process = sys.modules["torch"], describe_process()
+    has_group = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return process["world_size"] == 1 and not has_group and not torch.cuda.is_initialized()
+
+
+def _fork(answer: Callable[[str, dict[str, Any]], None], folder: str) -> dict[str, Any]:
+    """Return what a function answers in a fork, with its error if it raised one; {} if it did not end in time."""
+    path = os.path.join(folder, "answer")
+    process = os.fork()
+    if not process:
+        answers: dict[str, Any] = {}
+        try:
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(null, stream)
+            try:
+                answer(folder, answers)
+            except BaseException as error:
+                text = "".join(traceback.format_exception_only(error)).strip()
+                places = [
+                    f"{os.path.basename(f.filename)}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)
+                ]
+                answers |= {"error": text, "place": places[-1] if places else ""}
+            with open(f"{path}.part", "w") as file:
+                json.dump(answers, file)
+            os.rename(f"{path}.part", path)
+        finally:
+            os._exit(0)
+    began, ended = time.monotonic(), 0
+    while not ended:
+        ended, _, usage = os.wait4(process, os.WNOHANG)
+        time.sleep(0.02)
+        if time.monotonic() - began > SECONDS:
+            os.kill(process, signal.SIGKILL)
+    if not os.path.exists(path):
+        return {}
+    with open(path) as stream:
+        result: dict[str, Any] = json.load(stream)
+    os.remove(path)
+    return result | {"seconds": round(usage.ru_utime + usage.ru_stime, 2)}
+
+
+class _Trial:
+    """A trainer of a fork, which takes a few steps."""
+
+    def __init__(self, trainer: Any, train: Callable[..., Any], recorder: Any) -> None:
+        self.trainer, self._train, self._recorder = trainer, train, recorder
+        self.has_epochs = False
+        self._answers: dict[str, Any] = {}
+        self._weights: list[dict[str, Any]] = []  # before the first step, and before the first after the checkpoint
+
+    def train_whole(self, folder: str, answers: dict[str, Any]) -> None:
+        """Take all steps, with a checkpoint, and keep the weights at the checkpoint and at the end."""
+        import torch
+
+        self._prepare(folder, answers, "steps")
+        saved = STEPS[self.has_epochs][0]
+        self._run(saved * self.trainer.args.gradient_accumulation_steps)
+        answers |= {"steps": STEPS[self.has_epochs], "is_second_epoch": self.has_epochs}
+        if len(self._weights) > 1:
+            torch.save((self._weights[1], self._read_weights()), os.path.join(folder, "weights"))
+            if os.path.isdir(os.path.join(folder, f"checkpoint-{saved}")):
+                answers["moved"] = _measure(self._read_weights(), self._weights[1])
+
+    def resume(self, folder: str, answers: dict[str, Any]) -> None:
+        """Take the steps after the checkpoint, and compare the weights with those of the other fork."""
+        import torch
+
+        self._prepare(folder, answers, "no")
+        saved, end = torch.load(os.path.join(folder, "weights"))
+        number = STEPS[self.has_epochs][0]
+        self._run(-1, resume_from_checkpoint=os.path.join(folder, f"checkpoint-{number}"))
+        loaded = self._weights[0]
+        sizes = {name: _measure({name: value}, {name: loaded[name]}) for name, value in saved.items() if name in loaded}
+        lost = [name for name, size in sizes.items() if size > LIMIT * float(saved[name].float().norm())]
+        answers["lost"] = [f"{len(lost)} of {len(saved)} parameters", *lost[:NAMED]] if lost else []
+        answers["drift"] = _measure(self._read_weights(), end)
+
+    def read_epochs(self, folder: str, answers: dict[str, Any]) -> None:
+        """Read the rows of two epochs from a loader, and whether its sampler or stream shuffles."""
+        self._recorder.is_paused = True
+        loader, orders = self.trainer.get_train_dataloader(), []
+        for epoch in range(2):
+            if hasattr(loader, "set_epoch"):
+                loader.set_epoch(epoch)
+            began, rows = time.monotonic(), list[str]()
+            for batch in loader:
+                rows.append(_digest(batch))
+                if time.monotonic() - began > READING_SECONDS:
+                    return
+            orders.append(rows)
+        answers["shuffles"] = _shuffles(loader)
+        answers["epochs"] = [len(rows) for rows in orders]
+        answers["same"] = orders[0] == orders[1]
+
+    def _prepare(self, folder: str, answers: dict[str, Any], strategy: str) -> None:
+        self._recorder.is_paused, self._answers = True, answers
+        self._recorder.randomness.switch_off(self.trainer.model)
+        answers |= {"part": "start", "rows": [], "losses": [], "rates": []}
+        args, (saved, last) = self.trainer.args, STEPS[self.has_epochs]
+        if self.has_epochs:
+            count = EPOCH * args.per_device_train_batch_size * args.gradient_accumulation_steps
+            self.trainer.train_dataset = _shorten(self.trainer.train_dataset, count)
+        settings = {
+            "max_steps": last,
+            "save_steps": saved,
+            "save_strategy": type(args.save_strategy)(strategy),
+            "eval_strategy": type(args.eval_strategy)("no"),
+            "load_best_model_at_end": False,
+            "output_dir": folder,
+            "max_epochs": None,  # read by a callback that importing ms-swift installs for every Trainer
+        }
+        for name, value in settings.items():
+            setattr(args, name, value)
+
+    def _run(self, kept: int, **options: Any) -> None:
+        """Train, and record each batch; the weights are kept before the first, and before number `kept`."""
+        answers, step, save = self._answers, self.trainer.training_step, self.trainer._save_checkpoint
+
+        def take(model: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
+            answers["part"] = "step"
+            if len(answers["rows"]) in (0, kept):
+                self._weights.append(self._read_weights())
+            answers["rows"].append(_digest(inputs))
+            answers["rates"].append([float(group["lr"]) for group in self.trainer.optimizer.param_groups])
+            loss = step(model, inputs, *arguments, **named)
+            answers["losses"].append(float(loss))
+            return loss
+
+        def keep(*arguments: Any, **named: Any) -> Any:
+            answers["part"] = "save"
+            result = save(*arguments, **named)
+            answers["part"] = "step"
+            return result
+
+        self.trainer.training_step, self.trainer._save_checkpoint = take, keep
+        answers["part"] = "load" if options else "start"
+        self._train(**options)
+        answers["part"] = "end"
+
+    def _read_weights(self) -> dict[str, Any]:
+        own = self.trainer.model.named_parameters()
+        return {name: value.detach().clone() for name, value in own if value.requires_grad}
+
+
+def _shorten(rows: Any, count: int) -> Any:
+    """Return the first rows of a data set, or all if it is a stream, which has no numbers."""
+    if not hasattr(rows, "__len__"):
+        return rows
+    numbers = range(min(count, len(rows)))
+    return rows.select(numbers) if hasattr(rows, "select") else sys.modules["torch"].utils.data.Subset(rows, numbers)
+
+
+def _measure(own: dict[str, Any], other: dict[str, Any]) -> float:
+    """Return the distance between the values that two models have for the same names."""
+    squares = (float((own[name].float() - other[name].float()).norm()) ** 2 for name in own if name in other)
+    return float(sum(squares) ** 0.5)
+
+
+def _digest(value: Any) -> str:
+    """Return a short digest of a batch: equal for equal tensors, lists and numbers."""
+    return hashlib.sha256(_format(value).encode()).hexdigest()[:16]
+
+
+def _format(value: Any) -> str:
+    if hasattr(value, "tolist"):
+        return str(value.tolist())
+    if hasattr(value, "items"):
+        return str([(str(name), _format(own)) for name, own in sorted(value.items())])
+    return str([_format(own) for own in value]) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _shuffles(loader: Any) -> bool:
+    """Return whether a loader's sampler, or the stream of datasets that it reads, shuffles."""
+    torch, holders, known = sys.modules["torch"], [loader], list[Any]()
+    names = ("base_dataloader", "sampler", "batch_sampler", "dataset", "_ex_iterable", "ex_iterable", "_dataset")
+    while holders and len(known) < MAX_HOLDERS:
+        known.append(holder := holders.pop())
+        is_random = isinstance(holder, torch.utils.data.RandomSampler) or getattr(holder, "shuffle", None) is True
+        if is_random or type(holder).__name__ == "BufferShuffledExamplesIterable":
+            return True
+        parts = (vars(holder).get(name) for name in names if hasattr(holder, "__dict__"))
+        holders += [part for part in parts if part is not None and not any(part is own for own in known)]
+    return False

@@ -1,0 +1,78 @@
+"""Training is interrupted and resumed in forks of a launch's process: what is not as without a stop is named."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from attncheck.core.job import Job
+from attncheck.core.launch import NOWHERE, Setting
+from attncheck.core.results.smoke import CheckResult, judge_result
+from attncheck.rehearsal.continuing import find_crash, judge_continued, list_questions
+from tests.rehearsal.staging import SCRIPTS, ForkServer
+
+FAULTS = {
+    "not_loaded": r"starts from other weights than the saved ones: \d+ of \d+ parameters, model\.",
+    "epoch_forgotten": r"after step 4, inside the second epoch, training gets other rows .* in [1-4] of 4 batches",
+    "new_order": r"gets other rows than without an interruption in \d of 4 batches",
+    "new_optimizer": r"has other learning rates|end with other weights: they differ by \d+%",
+    "one_order": r"a second epoch has the rows in the order of the first, although they are shuffled",
+}
+QUESTIONS = {"one_order": "epochs", "epoch_forgotten": "saves epochs"}
+CRASHES = {
+    "saving": r"^saving a checkpoint ends with AttributeError: .*_model' \(continuing.py:\d+\)$",
+    "loading": r"^resuming from a checkpoint ends with RuntimeError: Error\(s\) in loading state_dict",
+}
+
+
+def make_job(**settings: str) -> Job:
+    job: Any = SimpleNamespace(settings=[Setting(name, value, NOWHERE, NOWHERE) for name, value in settings.items()])
+    return job
+
+
+def read(server: ForkServer, watch: Path, fault: str, questions: str = "saves epochs") -> dict[str, Any]:
+    """Return what the watcher compares in a run of the script with a fault."""
+    environ = {"PLANTED_FAULT": fault, "ATTNCHECK_CONTINUES": questions, "CONTINUED_IN": str(watch)}
+    ended = server.run([str(SCRIPTS / "continuing.py")], environ, watch, 1)
+    assert ended["statuses"] == [0], ended
+    path = watch / "continued.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_an_interruption_or_an_epoch_changes_is_named(fault: str, server: ForkServer, tmp_path: Path) -> None:
+    record = read(server, tmp_path, fault, QUESTIONS.get(fault, "saves"))
+    assert not find_crash(record)
+    result = judge_continued(record, make_job())
+    assert result is not None and judge_result(result) == ("fail" if fault == "not_loaded" else "warn"), record
+    assert re.search(FAULTS[fault], "\n".join((*result.violations, *result.warnings))), result
+
+
+@pytest.mark.parametrize("fault", CRASHES)
+def test_a_checkpoint_that_ends_the_launch_is_an_error(fault: str, server: ForkServer, tmp_path: Path) -> None:
+    assert re.search(CRASHES[fault], find_crash(read(server, tmp_path, fault, "saves")))
+
+
+@pytest.mark.parametrize("fault", ["", "dropout"])
+def test_training_that_resumes_right_is_no_fault(fault: str, server: ForkServer, tmp_path: Path) -> None:
+    record = read(server, tmp_path, fault)
+    result = judge_continued(record, make_job(resume_from_checkpoint="last"))
+    assert not find_crash(record) and result is not None and judge_result(result) == "pass", record
+    assert len(result.notes) == 2, result
+    assert len(json.loads((tmp_path / "steps-0.json").read_text())["steps"]) == 3  # those of the launch itself
+
+
+def test_what_a_launch_does_not_do_is_not_asked(server: ForkServer, tmp_path: Path) -> None:
+    assert list_questions(make_job(save_strategy="no", num_train_epochs="1")) == ""
+    assert list_questions(make_job(num_train_epochs="2")) == "saves epochs"
+    assert read(server, tmp_path, "saving", "") == {}
+
+
+def test_a_state_that_is_not_to_be_restored_is_no_fault(server: ForkServer, tmp_path: Path) -> None:
+    record = read(server, tmp_path, "new_optimizer", "saves")
+    assert judge_result(judge_continued(record, make_job(save_only_model="true")) or CheckResult("")) == "pass"
