@@ -213,6 +213,21 @@ def read_continued(folder: str) -> dict[str, Any]:
     return {}
 
 
+def read_effects(folder: str) -> list[dict[str, Any]]:
+    """Return what the watcher's `effects.py` found of each of the launch's adapters."""
+    with contextlib.suppress(ValueError):
+        return [json.loads(_read_note(path)) for path in sorted((Path(folder) / "watch").glob("effects-*.json"))]
+    return []
+
+
+def read_rates(folder: str) -> list[float]:
+    """Return the learning rates of the groups of the first rank's optimisers, in its first steps."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, CannotRead):
+        steps = json.loads(read_bounded(Path(folder) / "watch" / "steps-0.json", MAX_STEP_BYTES))["steps"]
+        return [float(rate) for step in steps[:3] for rate in step["rates"]]
+    return []
+
+
 def count_ranks(folder: str, record: str = "rank-*.pt") -> int:
     """Return the number of ranks that wrote the record of a first step."""
     return len(list((Path(folder) / "watch").glob(record)))

@@ -24,6 +24,7 @@ from attncheck.rehearsal import cutting, execution, missing
 from attncheck.rehearsal.columns import freezes_parameters
 from attncheck.rehearsal.continuing import find_crash, judge_continued, list_questions
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
+from attncheck.rehearsal.effects import list_effects, list_idle_rates
 from attncheck.rehearsal.ending import excuse_stand_in, judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
 from attncheck.rehearsal.options import add_options
@@ -58,7 +59,7 @@ def run_once(stage: Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> 
     if is_observed:
         results += _judge(stage, _describe_judging(stage, cut, ring_size))
     differences = _list_differences(stage, cut_launch.cut, ranks, own_class)
-    results = leave_unasked(results, differences)
+    results = leave_unasked(_add_effects(stage, results), differences)
     if ranks:
         results += _run_again(stage, cut, cut_launch, results, tried, prefix)
     model = own_class or stage.model
@@ -137,6 +138,16 @@ def _run_again(
     if not tried and not interrupts.is_interrupted():
         again += run_twin(stage, cut, [*results, *again], prefix)
     return again
+
+
+def _add_effects(stage: Stage, results: Sequence[CheckResult]) -> list[CheckResult]:
+    """Return the results with the settings without an effect, which the updates of weights show."""
+    effects = list_effects(execution.read_effects(stage.folder))
+    lines = (*effects, *list_idle_rates(stage.read, execution.read_rates(stage.folder)))
+    return [
+        _join(result, CheckResult("update", warnings=lines)) if result.check == "update" else result
+        for result in results
+    ]
 
 
 def _join(result: CheckResult, *others: CheckResult) -> CheckResult:

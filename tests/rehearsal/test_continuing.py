@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -31,8 +31,10 @@ CRASHES = {
 
 
 def make_job(**settings: str) -> Job:
-    job: Any = SimpleNamespace(settings=[Setting(name, value, NOWHERE, NOWHERE) for name, value in settings.items()])
-    return job
+    place: Any = NOWHERE
+    return cast(
+        Job, SimpleNamespace(settings=[Setting(name, value, place, NOWHERE) for name, value in settings.items()])
+    )
 
 
 def read(server: ForkServer, watch: Path, fault: str, questions: str = "saves epochs") -> dict[str, Any]:

@@ -40,7 +40,7 @@ def watch_interruptions(recorder: Any, trainer: Any) -> None:
 
     @functools.wraps(original)
     def train(self: Any, *arguments: Any, **options: Any) -> Any:
-        if questions and not answers and _can_fork():
+        if questions and not answers and can_fork():
             with contextlib.suppress(Exception):  # the trainer continues without the answers
                 _answer(_Trial(self, functools.partial(original, self), recorder), questions, answers)
             with open(os.path.join(recorder.folder, "continued.json"), "w") as stream:
@@ -56,20 +56,21 @@ def _answer(trial: _Trial, questions: list[str], answers: dict[str, Any]) -> Non
     trial.has_epochs = "epochs" in questions
     with tempfile.TemporaryDirectory() as folder:
         if "saves" in questions:
-            answers["whole"] = _fork(trial.train_whole, folder)
+            answers["whole"] = run_in_fork(trial.train_whole, folder)
             if "moved" in answers["whole"]:
-                answers["resumed"] = _fork(trial.resume, folder)
+                answers["resumed"] = run_in_fork(trial.resume, folder)
         if "epochs" in questions:
-            answers["epochs"] = _fork(trial.read_epochs, folder)
+            answers["epochs"] = run_in_fork(trial.read_epochs, folder)
 
 
-def _can_fork() -> bool:
+def can_fork() -> bool:
+    """Return whether a fork of this process can train: it has no group of ranks, and no GPU."""
     torch, process = sys.modules["torch"], describe_process()
     has_group = torch.distributed.is_available() and torch.distributed.is_initialized()
     return process["world_size"] == 1 and not has_group and not torch.cuda.is_initialized()
 
 
-def _fork(answer: Callable[[str, dict[str, Any]], None], folder: str) -> dict[str, Any]:
+def run_in_fork(answer: Callable[[str, dict[str, Any]], None], folder: str) -> dict[str, Any]:
     """Return what a function answers in a fork, with its error if it raised one; {} if it did not end in time."""
     path = os.path.join(folder, "answer")
     process = os.fork()
@@ -77,8 +78,8 @@ def _fork(answer: Callable[[str, dict[str, Any]], None], folder: str) -> dict[st
         answers: dict[str, Any] = {}
         try:
             null = os.open(os.devnull, os.O_RDWR)
-            for stream in (0, 1, 2):
-                os.dup2(null, stream)
+            for number in (0, 1, 2):
+                os.dup2(null, number)
             try:
                 answer(folder, answers)
             except BaseException as error:

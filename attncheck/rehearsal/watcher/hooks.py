@@ -37,6 +37,7 @@ from .devices import (
     keep_on_cpu,
     make_mesh_on_cpu,
 )
+from .effects import watch_adapters
 from .emulation import allow_hub_kernels, allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .evaluations import evaluate_own, watch_evaluations
 from .fsdp import watch_fsdp
@@ -113,6 +114,8 @@ def install(folder: str) -> None:
         "transformers.utils.import_utils": allow_in_import_utils,
         "transformers.integrations.hub_kernels": allow_hub_kernels,
         "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
+        "peft.mapping": functools.partial(watch_adapters, recorder),
+        "peft.mapping_func": functools.partial(watch_adapters, recorder),  # since 0.15
         "torch.distributed.fsdp.fully_sharded_data_parallel": functools.partial(watch_fsdp, recorder.take_gradients),
         "deepspeed.ops.adam.fused_adam": replace_compiled_adam,
         "deepspeed.ops.adam.cpu_adam": replace_compiled_adam,
