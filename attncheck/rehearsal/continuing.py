@@ -13,16 +13,18 @@ from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting, is_on
 from attncheck.rehearsal.ending import NETWORK_ERRORS, WRITE_ERRORS
 
 ONE_EPOCH = ("1", "1.0")
+NAMED, SEED = 3, "a second start with the seed of the launch"
 DRIFT = 0.05  # of the distance that the steps after the checkpoint move the weights
 PARTS = {"save": "saving a checkpoint", "load": "resuming from a checkpoint"}
 REFUSALS = (*NETWORK_ERRORS, *WRITE_ERRORS)  # of the rehearsal
 
 
 def list_questions(job: Job) -> str:
-    """Return the words of `ATTNCHECK_CONTINUES`: what the launch does of saving, and of a second epoch."""
+    """Return the words of `ATTNCHECK_CONTINUES`: whether it saves, has a second epoch, and a seed."""
     saves = (get_setting(job, "save_strategy") or "steps").lower() != "no"
     repeats = get_setting(job, "num_train_epochs", "num_epochs") not in ONE_EPOCH
-    return " ".join(["saves"] * saves + ["epochs"] * repeats)
+    is_seeded = get_setting(job, "seed") is not None
+    return " ".join(["saves"] * saves + ["epochs"] * repeats + ["start"] * is_seeded)
 
 
 def find_crash(record: Mapping[str, Any]) -> str:
@@ -50,6 +52,14 @@ def judge_continued(record: Mapping[str, Any], job: Job) -> CheckResult | None:
             notes.append(
                 f"an interruption, or a second epoch, could not be tried: {run['error'][:200]} ({run['place']})"
             )
+    different = record.get("start", {}).get("different")
+    if different:
+        names = ", ".join(different[:NAMED])
+        warnings.append(
+            f"{SEED} has other first weights in {len(different)} parameters, drawn before it is set: {names}"
+        )
+    elif different is not None:
+        notes.append(f"{SEED} has the same first weights")
     if epochs.get("same") and epochs["shuffles"]:
         warnings.append("a second epoch has the rows in the order of the first, although they are shuffled")
     if min(epochs.get("epochs", (0,))) < max(epochs.get("epochs", (0,))):

@@ -14,6 +14,7 @@ from attncheck.core.job import Job
 from attncheck.core.launch import NOWHERE, Setting
 from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.rehearsal.continuing import find_crash, judge_continued, list_questions
+from attncheck.rehearsal.execution import read_continued
 from tests.rehearsal.staging import SCRIPTS, ForkServer
 
 FAULTS = {
@@ -21,9 +22,10 @@ FAULTS = {
     "epoch_forgotten": r"after step 4, inside the second epoch, training gets other rows .* in [1-4] of 4 batches",
     "new_order": r"gets other rows than without an interruption in \d of 4 batches",
     "new_optimizer": r"has other learning rates|end with other weights: they differ by \d+%",
+    "": r"other first weights in \d+ parameters, drawn before it is set: model",
     "one_order": r"a second epoch has the rows in the order of the first, although they are shuffled",
 }
-QUESTIONS = {"one_order": "epochs", "epoch_forgotten": "saves epochs"}
+QUESTIONS = {"": "start", "one_order": "epochs", "epoch_forgotten": "saves epochs"}
 CRASHES = {
     "saving": r"^saving a checkpoint ends with AttributeError: .*_model' \(continuing.py:\d+\)$",
     "loading": r"^resuming from a checkpoint ends with RuntimeError: Error\(s\) in loading state_dict",
@@ -37,13 +39,15 @@ def make_job(**settings: str) -> Job:
     )
 
 
-def read(server: ForkServer, watch: Path, fault: str, questions: str = "saves epochs") -> dict[str, Any]:
+def read(server: ForkServer, folder: Path, fault: str, questions: str = "saves epochs") -> dict[str, Any]:
     """Return what the watcher compares in a run of the script with a fault."""
+    watch = folder / "watch"
+    watch.mkdir()
     environ = {"PLANTED_FAULT": fault, "ATTNCHECK_CONTINUES": questions, "CONTINUED_IN": str(watch)}
     ended = server.run([str(SCRIPTS / "continuing.py")], environ, watch, 1)
     assert ended["statuses"] == [0], ended
-    path = watch / "continued.json"
-    return dict(json.loads(path.read_text())) if path.exists() else {}
+    assert (watch / "continued.json").exists() is bool(questions)
+    return {name: value for name, value in read_continued(str(folder)).items() if value and name != "asked"}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -66,7 +70,15 @@ def test_training_that_resumes_right_is_no_fault(fault: str, server: ForkServer,
     result = judge_continued(record, make_job(resume_from_checkpoint="last"))
     assert not find_crash(record) and result is not None and judge_result(result) == "pass", record
     assert len(result.notes) == 2, result
-    assert len(json.loads((tmp_path / "steps-0.json").read_text())["steps"]) == 3  # those of the launch itself
+    assert (
+        len(json.loads((tmp_path / "watch" / "steps-0.json").read_text())["steps"]) == 3
+    )  # those of the launch itself
+
+
+@pytest.mark.parametrize("fault", ["seed_first", "weights_after_the_seed"])
+def test_weights_that_are_drawn_after_the_seed_are_no_fault(fault: str, server: ForkServer, tmp_path: Path) -> None:
+    record = read(server, tmp_path, fault, "start")
+    assert record.get("start", {}) == ({} if fault == "seed_first" else {"different": []})
 
 
 def test_what_a_launch_does_not_do_is_not_asked(server: ForkServer, tmp_path: Path) -> None:

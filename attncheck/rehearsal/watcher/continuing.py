@@ -1,4 +1,4 @@
-"""Trains a few steps with and without an interruption, and reads two epochs, in forks of a process about to train.
+"""Trains a few steps with and without an interruption, reads two epochs, and starts twice, in forks of the launch.
 
 A fork has the trainer as the launch made it, so that a question takes a few steps and no imports. Processes with a
 process group or a GPU are left out: a fork has not their threads. `continued.json` holds what is compared.
@@ -14,19 +14,23 @@ import functools
 import hashlib
 import json
 import os
+import random
 import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
+from . import batches
 from .describe import describe_process
 
 EPOCH = 3  # steps of an epoch, if the launch has more than one
 STEPS = {False: (2, 4), True: (EPOCH + 1, 2 * EPOCH)}  # those of the checkpoint and the end: inside the second epoch
 SECONDS = 60.0  # for a fork
+RECORDED_STEPS, OTHER_SEED = 3, 12345
+FORKED: list[int] = []  # this process, if it is a fork
 READING_SECONDS = 4.0  # for an epoch
 LIMIT = 1e-2  # of a parameter's size: a loaded one that differs more is not the saved one
 NAMED = 3  # the most parameters in a message
@@ -63,11 +67,105 @@ def _answer(trial: _Trial, questions: list[str], answers: dict[str, Any]) -> Non
             answers["epochs"] = run_in_fork(trial.read_epochs, folder)
 
 
+def watch_start(recorder: Any, model_class: Any, names: Collection[str]) -> None:
+    """Start a second time with another state of random numbers, if none was seeded before the first model is made.
+
+    Both runs set the same seed later. The fork waits until the launch has taken its recorded steps, so that neither is
+    in the other's way, and ends at its first loss. `start.json` holds the parameters whose first values differ.
+    """
+    if "start" not in os.environ.get("ATTNCHECK_CONTINUES", "").split():
+        return
+    torch, states = sys.modules["torch"], list[_Start]()
+    seed = int(os.environ.get("ATTNCHECK_SEED", 0))  # of the watcher, in `hooks.py`
+
+    def begin(*arguments: Any) -> None:
+        if not states and can_fork() and torch.initial_seed() == seed:
+            states.append(_Start(recorder))
+
+    for name in names:
+        function = vars(model_class)[name].__func__
+        setattr(model_class, name, classmethod(_call_first(function, begin)))
+
+
+class _Start:
+    """The first values of the launch's parameters, and in a fork those of a second start."""
+
+    def __init__(self, recorder: Any) -> None:
+        import torch
+        from torch.optim import optimizer
+
+        self._recorder, self._steps, self._values = recorder, 0, dict[str, str]()
+        self._go, self._path = os.pipe(), os.path.join(recorder.folder, "start.json")
+        torch.Tensor.backward = _call_first(torch.Tensor.backward, self._keep_values)
+        optimizer.register_optimizer_step_post_hook(self._count_step)
+        self._process = os.fork()
+        self._is_second = not self._process
+        if self._is_second:
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        """Wait, and continue with other random numbers and without a record or output."""
+        try:
+            os.close(self._go[1])
+            if not os.read(self._go[0], 1):  # the launch ended earlier
+                os._exit(0)
+            _leave_records()
+            self._recorder.folder = os.devnull  # nothing is written before the first loss
+            signal.alarm(int(SECONDS))
+            modules = sys.modules
+            modules["torch"].manual_seed(OTHER_SEED)
+            for module in (random, modules.get("numpy.random", random)):
+                module.seed(OTHER_SEED)
+        except BaseException:
+            os._exit(1)
+
+    def _keep_values(self, *arguments: Any) -> None:
+        if self._values or (FORKED and not self._is_second):
+            return
+        models = [model for model in self._recorder.models if any(p.requires_grad for p in model.parameters())]
+        named = [(f"{n}.{name}", value) for n, model in enumerate(models) for name, value in model.named_parameters()]
+        self._values = {name: _digest(value.detach().float().cpu()) for name, value in named}
+        if self._is_second:
+            with open(self._path, "w") as stream:
+                json.dump(self._values, stream)
+            os._exit(0)
+
+    def _count_step(self, *arguments: Any) -> None:
+        if FORKED:
+            return
+        self._steps += 1
+        if self._steps == RECORDED_STEPS:
+            os.write(self._go[1], b"1")
+            os.waitpid(self._process, 0)
+            self._compare()
+
+    def _compare(self) -> None:
+        """Replace the values of the second start by the names of those that differ."""
+        if os.path.exists(self._path):
+            with open(self._path) as stream:
+                second = json.load(stream)
+            names = [name.partition(".")[2] for name, value in self._values.items() if second.get(name) != value]
+            with open(self._path, "w") as stream:
+                json.dump({"different": names}, stream)
+
+
+def _call_first(function: Callable[..., Any], callback: Callable[..., None]) -> Callable[..., Any]:
+    """Return a function that first calls another one, whose errors are left."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        with contextlib.suppress(Exception):
+            callback(*arguments)
+        return function(*arguments, **options)
+
+    return call
+
+
 def can_fork() -> bool:
     """Return whether a fork of this process can train: it has no group of ranks, and no GPU."""
     torch, process = sys.modules["torch"], describe_process()
     has_group = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return process["world_size"] == 1 and not has_group and not torch.cuda.is_initialized()
+    return process["world_size"] == 1 and not (FORKED or has_group or torch.cuda.is_initialized())
 
 
 def run_in_fork(answer: Callable[[str, dict[str, Any]], None], folder: str) -> dict[str, Any]:
@@ -77,9 +175,7 @@ def run_in_fork(answer: Callable[[str, dict[str, Any]], None], folder: str) -> d
     if not process:
         answers: dict[str, Any] = {}
         try:
-            null = os.open(os.devnull, os.O_RDWR)
-            for number in (0, 1, 2):
-                os.dup2(null, number)
+            _leave_records()
             try:
                 answer(folder, answers)
             except BaseException as error:
@@ -105,6 +201,15 @@ def run_in_fork(answer: Callable[[str, dict[str, Any]], None], folder: str) -> d
         result: dict[str, Any] = json.load(stream)
     os.remove(path)
     return result | {"seconds": round(usage.ru_utime + usage.ru_stime, 2)}
+
+
+def _leave_records() -> None:
+    """Let a fork print nothing and record no data set, and answer no questions of its own."""
+    FORKED.append(os.getpid())
+    batches.MAX_LOADERS = 0
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
 
 
 class _Trial:

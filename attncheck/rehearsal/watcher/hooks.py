@@ -25,7 +25,7 @@ from typing import Any
 from . import absent, lifeline, outside, remote_code, waiting
 from .batches import watch_epochs
 from .checkpoints import watch_checkpoints
-from .continuing import watch_interruptions
+from .continuing import watch_interruptions, watch_start
 from .deepspeed import replace_compiled_adam, skip_shared_memory, watch_engine
 from .describe import describe_prompt
 from .devices import (
@@ -410,6 +410,7 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
             model.config.use_cache = False
         recorder.watch(model)
 
+    watch_start(recorder, model_class, WEIGHTS_OF_A_MODEL)
     for name in WEIGHTS_OF_A_MODEL:
         setattr(model_class, name, classmethod(_pass_result(vars(model_class)[name].__func__, watch)))
 

@@ -137,7 +137,15 @@ def main() -> None:
         tempfile.mkdtemp(), max_steps=3, per_device_train_batch_size=2, gradient_accumulation_steps=2,
         learning_rate=1e-3, use_cpu=True, report_to="none", save_strategy="no", logging_steps=1,
     )  # fmt: skip
-    OwnTrainer(LlamaForCausalLM._from_config(config), arguments, train_dataset=rows).train()
+    if FAULT == "seed_first":
+        torch.manual_seed(7)
+    model = LlamaForCausalLM._from_config(config)
+    torch.manual_seed(7)
+    if FAULT == "weights_after_the_seed":
+        model.init_weights()
+        for value in model.parameters():
+            torch.nn.init.normal_(value)
+    OwnTrainer(model, arguments, train_dataset=rows).train()
 
 
 if __name__ == "__main__":
