@@ -16,7 +16,7 @@ from attncheck.core.job import DROP
 from attncheck.core.launch import NOWHERE, Setting
 from attncheck.core.rehearsal import PAIRED_FORMS, TEXT_ONLY, UNDOCUMENTED, Isolation, JobCut
 from attncheck.core.results.rehearsal import CLASS, Difference, RehearsedLaunch
-from attncheck.core.results.smoke import CheckResult
+from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.exports import hide_exports, hide_exports_in_diff
 from attncheck.lint.fields.rehearsing import get_setting
 from attncheck.lint.rewriting import ReadLaunch
@@ -144,10 +144,9 @@ def _add_effects(stage: Stage, results: Sequence[CheckResult]) -> list[CheckResu
     """Return the results with the settings without an effect, which the updates of weights show."""
     effects = list_effects(execution.read_effects(stage.folder))
     lines = (*effects, *list_idle_rates(stage.read, execution.read_rates(stage.folder)))
-    return [
-        _join(result, CheckResult("update", warnings=lines)) if result.check == "update" else result
-        for result in results
-    ]
+    measured = (result.check for result in results if result.check == "update" and judge_result(result) != "skipped")
+    name = next(measured, "run")
+    return [_join(result, CheckResult(name, warnings=lines)) if result.check == name else result for result in results]
 
 
 def _join(result: CheckResult, *others: CheckResult) -> CheckResult:

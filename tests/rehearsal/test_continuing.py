@@ -64,7 +64,7 @@ def test_a_checkpoint_that_ends_the_launch_is_an_error(fault: str, server: ForkS
     assert re.search(CRASHES[fault], find_crash(read(server, tmp_path, fault, "saves")))
 
 
-@pytest.mark.parametrize("fault", ["", "dropout"])
+@pytest.mark.parametrize("fault", ["", "dropout", "equal_rows"])
 def test_training_that_resumes_right_is_no_fault(fault: str, server: ForkServer, tmp_path: Path) -> None:
     record = read(server, tmp_path, fault)
     result = judge_continued(record, make_job(resume_from_checkpoint="last"))

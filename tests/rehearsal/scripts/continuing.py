@@ -131,6 +131,8 @@ def main() -> None:
         hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=64, use_cache=False
     )
     rows = [{"input_ids": [(n + 5 * p) % 64 for p in range(8)], "labels": list(range(8))} for n in range(24)]
+    if FAULT == "equal_rows":
+        rows = rows[:1] * 24
     if FAULT == "dropout":
         config.update({"attention_dropout": 0.5})
     arguments = TrainingArguments(
