@@ -91,9 +91,9 @@ class _Start:
     """The first values of the launch's parameters, and in a fork those of a second start."""
 
     def __init__(self, recorder: Any) -> None:
-        import torch
         from torch.optim import optimizer
 
+        torch: Any = sys.modules["torch"]
         self._recorder, self._steps, self._values = recorder, 0, dict[str, str]()
         self._go, self._path = os.pipe(), os.path.join(recorder.folder, "start.json")
         torch.Tensor.backward = _call_first(torch.Tensor.backward, self._keep_values)
