@@ -46,6 +46,7 @@ CONVERSATIONS = {"messages", "conversations"}
 ROW_SUFFIXES = (".jsonl", ".json")
 SPEAKERS = {**{name: role for role, name in SHAREGPT.items()}, "observation": "tool"}
 MAX_BYTES, MAX_ROWS, MAX_KINDS = 1 << 20, 50, 8  # of the user's data
+MAX_WORD = 24  # letters of a value that is no text
 MAX_MODULES = 200  # in addition to the script
 MAX_COLUMNS = 200
 MAX_FOLDERS = 5000  # that are searched for a launch's script
@@ -234,20 +235,60 @@ def read_turns(read: ReadLaunch, data: str) -> list[list[str]]:
     columns = {*read_columns(read)}
     if not columns & CONVERSATIONS or columns & (TEXT_COLUMNS - CONVERSATIONS):
         return []
-    names = (data, *(word.text for word in read.recognised.launch.words), *iter_texts(read))
     kinds: dict[tuple[str, ...], None] = {}
+    for row in _iter_first_rows(read, data):
+        with contextlib.suppress(AttributeError, TypeError, StopIteration):
+            turns = next(row[name] for name in CONVERSATIONS if name in row)
+            speakers = [SPEAKERS.get(own, own) for own in (turn.get("role", turn.get("from")) for turn in turns)]
+            if {*speakers} <= {"system", "user", "assistant", "tool"} and speakers[-1:] == ["assistant"]:
+                kinds[tuple(speakers)] = None
+    return [list(kind) for kind in kinds][:MAX_KINDS] if any(len(kind) > 2 for kind in kinds) else []
+
+
+def read_prefixes(read: ReadLaunch, data: str) -> dict[str, str]:
+    """Return the fields that begin with another field in all first rows of the launch's data: {"chosen": "prompt"}."""
+    rows = list(_iter_first_rows(read, data))
+    names = [name for name in rows[0] if all(row.get(name) for row in rows)] if rows else []
+    pairs = ((name, prefix) for name in names for prefix in names if name != prefix)
+    return {name: prefix for name, prefix in pairs if all(_begins(row[name], row[prefix]) for row in rows)}
+
+
+def read_values(read: ReadLaunch, data: str) -> dict[str, list[Any]]:
+    """Return the values that the first rows of the launch's data have in each field that its script reads.
+
+    They are no texts, but numbers, or a few words that repeat: {"quality": [0.5, 1.0], "label": ["good", "bad"]}.
+    """
+    rows = list(_iter_first_rows(read, data))
+    fields = {name: [row[name] for row in rows if name in row] for name in read_columns(read)}
+    return {name: values for name, values in fields.items() if values and _is_plain(values)}
+
+
+def _is_plain(values: Sequence[Any]) -> bool:
+    """Return whether values are numbers, or words of which there are few."""
+    if not all(isinstance(value, str) for value in values):
+        return all(isinstance(value, (bool, int, float)) for value in values)
+    distinct = {*values}
+    return 2 * len(distinct) <= len(values) and len(distinct) <= MAX_KINDS and max(map(len, distinct)) <= MAX_WORD
+
+
+def _begins(value: Any, prefix: Any) -> bool:
+    """Return whether a field's text or turns begin with those of another, and continue."""
+    if isinstance(value, str) and isinstance(prefix, str):
+        return len(value.strip()) > len(prefix.strip()) and value.strip().startswith(prefix.strip())
+    return isinstance(value, list) and isinstance(prefix, list) and value != prefix == value[: len(prefix)]
+
+
+def _iter_first_rows(read: ReadLaunch, data: str) -> Iterator[dict[str, Any]]:
+    """Yield the first rows of each file of rows that a launch or its script names, if it exists."""
+    names = (data, *(word.text for word in read.recognised.launch.words), *iter_texts(read))
     paths = (Path(read.recognised.launch.folder, name) for name in dict.fromkeys(names) if name.endswith(ROW_SUFFIXES))
     for path in filter(Path.is_file, paths):
         with path.open(errors="replace") as stream:
             lines = stream.read(MAX_BYTES).splitlines()
         for line in lines[:MAX_ROWS]:
-            with contextlib.suppress(ValueError, AttributeError, TypeError, StopIteration):
+            with contextlib.suppress(ValueError):
                 row = json.loads(line)
-                turns = next(row[name] for name in CONVERSATIONS if name in row)
-                speakers = [SPEAKERS.get(own, own) for own in (turn.get("role", turn.get("from")) for turn in turns)]
-                if {*speakers} <= {"system", "user", "assistant", "tool"} and speakers[-1:] == ["assistant"]:
-                    kinds[tuple(speakers)] = None
-    return [list(kind) for kind in kinds][:MAX_KINDS] if any(len(kind) > 2 for kind in kinds) else []
+                yield from [row] if isinstance(row, dict) else []
 
 
 def freezes_parameters(read: ReadLaunch) -> bool:

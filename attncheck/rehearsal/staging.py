@@ -24,7 +24,9 @@ from attncheck.rehearsal.columns import (
     read_field_shapes,
     read_model_classes,
     read_named_columns,
+    read_prefixes,
     read_turns,
+    read_values,
 )
 from attncheck.rehearsal.cutting import CutLaunch
 from attncheck.rehearsal.named_models import list_named_models
@@ -70,7 +72,7 @@ class Stage:
 def reads_fields(cut: JobCut) -> bool:
     """Return whether a launch's rows have the fields that its script reads."""
     is_own_pair = cut.form == "preference_text" and "ATTNCHECK_ROWS" in cut.environ
-    return cut.form in ("every", "prompt_texts") or is_own_pair
+    return cut.form in ("every", "prompt_texts", "answers") or is_own_pair
 
 
 def make_materials(stage: Stage, cut: JobCut) -> bool:
@@ -148,6 +150,8 @@ def describe_fields(read: ReadLaunch, cut: JobCut, added: Sequence[str] = ()) ->
         "makes_text": read.job.framework == "trl" and bool(TEXT_COLUMNS.intersection(read_columns(read))),
         "shapes": read_field_shapes(read) if reads_fields(cut) or added else {},
         "turns": read_turns(read, cut.data) if reads_fields(cut) and not cut.driver else [],
+        "values": read_values(read, cut.data) if reads_fields(cut) and not cut.driver else {},
+        "prefixes": read_prefixes(read, cut.data) if not cut.driver else {},
         "marker": find_marker(read) if "ATTNCHECK_ROWS" in cut.environ else "",
     }
 

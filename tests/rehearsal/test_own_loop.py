@@ -28,13 +28,13 @@ from attncheck.lint import run as lint
 from attncheck.lint.context import Request
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
-from attncheck.rehearsal.columns import read_turns
+from attncheck.rehearsal.columns import read_prefixes, read_turns, read_values
 from attncheck.rehearsal.judged_run import _read_rates
 from attncheck.rehearsal.reading import _find_model_folder
 from attncheck.rehearsal.worker.checks import batch
 from attncheck.rehearsal.worker.checks.gradients import AS_STREAM, OWN_WEIGHTS
 from attncheck.rehearsal.worker.definitions import is_scaled
-from attncheck.rehearsal.worker.materials import make_documents
+from attncheck.rehearsal.worker.materials import fit_rows, make_data, make_documents
 from attncheck.workers.execution import ExecutionTarget
 from tests.conftest import Run
 from tests.rehearsal.staging import SCRIPTS, ForkServer, list_failures, make_materials, rehearse
@@ -186,6 +186,41 @@ def test_conversations_have_the_turns_of_the_launchs_own_rows(tmp_path: Path, mo
     assert all(words for own in documents for _, words in own["turns"])
     Path("loop.py").write_text(text.replace("encode(", "encode(row['question'], "))
     assert read_turns(read("python loop.py")[0], "") == []
+
+
+def test_answers_repeat_their_prompt_as_in_the_launchs_own_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without such rows, or if only some repeat it, the synthetic ones have it once."""
+    text = (
+        "from transformers import AutoModelForCausalLM\nfrom datasets import load_dataset\n"
+        "rows = load_dataset('json', data_files='rows.jsonl')\nmodel = AutoModelForCausalLM.from_pretrained('m')\n"
+        "for row in rows:\n    model(encode(row['chosen'])).loss.backward()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    Path("loop.py").write_text(text)
+    rows = [{"prompt": f"{n} ?", "chosen": f"{n} ? yes", "rejected": "no"} for n in range(4)]
+    Path("rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    prefixes = read_prefixes(read("python loop.py")[0], "")
+    assert prefixes == {"chosen": "prompt"}
+    made = [{"prompt": "w3 ", "chosen": "w4", "rejected": "w5"}]
+    (own,), _ = fit_rows(made, {"form": "every", "prefixes": prefixes})
+    assert (own["prompt"], own["chosen"], own["rejected"]) == ("w3 ", "w3 w4", "w5")
+    weights = [{**row, "weight": n / 2, "kind": "ab"[n % 2]} for n, row in enumerate(rows)]
+    Path("rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in weights))
+    Path("loop.py").write_text(text.replace("(row['chosen'])", "(row['chosen'], row['weight'], row['kind'])"))
+    values = read_values(read("python loop.py")[0], "")
+    assert values == {"weight": [0.0, 0.5, 1.0, 1.5], "kind": ["a", "b", "a", "b"]}
+    rows_made, _ = fit_rows([{"text": "w3", "weight": ""}] * 5, {"form": "every", "values": {**values, "text": [1]}})
+    assert [row["weight"] for row in rows_made] == [0.0, 0.5, 1.0, 1.5, 0.0] and rows_made[0]["text"] == "w3"
+    _, answers = make_data(4, 0, "answers")
+    labels = {"label": ["false", "true", "false"]}
+    answers, _ = fit_rows(answers, {"form": "answers", "columns": ["label"], "values": labels})
+    assert [row["label"] for row in answers[:4]] == ["true", "false"] * 2 and answers[0]["prompt"] == answers[1][
+        "prompt"
+    ]
+    Path("rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in (*rows, {**rows[0], "chosen": "yes"})))
+    assert read_prefixes(read("python loop.py")[0], "") == {}
 
 
 def test_labels_on_turns_that_the_model_does_not_write_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,7 @@ NO_COLUMN = re.compile(
 TRL_COLUMNS = ("chosen", "rejected", "completion", "messages", "label", "prompts", "completions", "completion_ids")
 PICTURE_NAME = re.compile(r"(^|_)(image|img|picture|photo)(s|_|$)")
 NUMBER_NAME = re.compile(r"(^|_)(id|idx|index)$")
+TRUE_WORDS = ("true", "1", "1.0", "yes", "good", "desirable")
 REJECTED_WORDS = 8  # words of the language for rejected answers
 
 
@@ -434,8 +435,12 @@ def make_data(
     """Return the documents, and the rows of a data set with them in a form; `turns` are the speakers in each kind."""
     if form in PAIRED_FORMS:
         documents = make_pairs(count, seed)
-        pairs = zip(documents[::2], documents[1::2])
-        return documents, [make_pair_row(*pair, form, vocabulary) for pair in pairs]
+        rows = [make_pair_row(*pair, form, vocabulary) for pair in zip(documents[::2], documents[1::2])]
+        if form == "answers":
+            names = ("chosen", "rejected")
+            keys = [(row, name) for row in rows for name in names]
+            rows = [{"prompt": r["prompt"], "completion": r[name], "label": name == "chosen"} for r, name in keys]
+        return documents, rows
     documents = make_documents(count, seed, turns)
     return documents, [make_row(document, form, vocabulary) for document in documents]
 
@@ -469,7 +474,28 @@ def fit_rows(rows: list[dict[str, Any]], message: Mapping[str, Any]) -> tuple[li
     if message["form"] == "every" and message.get("makes_text"):
         left_out = {"prompt", "completion", "messages", "conversations"}.difference(columns)
         rows = [{name: value for name, value in row.items() if name not in left_out} for row in rows]
+    for name, values in message.get("values", {}).items():
+        if all(not isinstance(row.get(name, ""), str) or not row.get(name) for row in rows):  # no part of a document
+            rows = [{**row, name: _choose_value(row.get(name), values, number)} for number, row in enumerate(rows)]
+    for name, prefix in message.get("prefixes", {}).items():
+        rows = [_repeat_prefix(row, name, prefix) for row in rows]
     return rows, columns
+
+
+def _choose_value(value: Any, values: Sequence[Any], number: int) -> Any:
+    """Return a row's value as the launch's own data write it: the next one, or one that means the same."""
+    alike = [own for own in values if isinstance(value, bool) and (str(own).lower() in TRUE_WORDS) == value]
+    return alike[0] if alike else values[number % len(values)]
+
+
+def _repeat_prefix(row: dict[str, Any], name: str, prefix: str) -> dict[str, Any]:
+    """Return a row whose field begins with another one, as in the launch's own data: an answer with its prompt."""
+    match row.get(name), row.get(prefix):
+        case str(value), str(own) if own and not value.startswith(own):
+            return row | {name: f"{own.rstrip()} {value}"}
+        case list(value), list(own) if value[: len(own)] != own:
+            return row | {name: [*own, *value]}
+    return row
 
 
 def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
