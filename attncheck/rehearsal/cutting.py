@@ -177,6 +177,12 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         cut = replace(cut, options={name: value for name, value in cut.options.items() if name != data})
     if cut.form == "every" and cut.environ.get("ATTNCHECK_ROWS") and reads_pairs(read):
         cut = replace(cut, form="preference_text", objective=UNDOCUMENTED)
+    if (
+        cut.form == "preference"
+        and "ATTNCHECK_ROWS" in cut.environ
+        and {"completion", "label"} <= {*read_columns(read)}
+    ):
+        cut = replace(cut, form="answers")
     if materials.full_model:
         cut = _keep_own_model(read, cut)
     elif "ATTNCHECK_ROWS" in cut.environ:
@@ -357,7 +363,8 @@ def _rewrite(
     rewritten = rewrite(read, {**list_refused(read), **given}, edits, corrections)
     if launch.starts_written_script:  # literal settings in a script are changed in its process
         rewritten = replace(rewritten, launch=replace(rewritten.launch, file=None, entries=()))
-    effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
+    is_own = "ATTNCHECK_ROWS" in cut.environ
+    effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials, is_own)
     return replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks), effects.folders
 
 

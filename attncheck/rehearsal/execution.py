@@ -72,6 +72,7 @@ REPLACED: Mapping[str, str] = {
     "class": "{} is the job's own class: the job's process computes its reference, on each document in isolation",
     "checkpoint": "{} of {} tensors of the script's checkpoint fit the small model: the others are left out",
     "adapter": "the adapter {} is not available locally: a new one replaces it",
+    "shrunk": "the adapter {} is of a model of another size: a new one with its settings replaces it",
     "program": "{} of the environment starts another environment's Python: started with the environment's own",
     "optimizer": "{} is compiled code of DeepSpeed: torch's AdamW replaces it, because this machine has no GPU",
     "gpu": "{} needs a GPU, and this machine has none: left out",

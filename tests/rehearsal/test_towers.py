@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,6 +73,9 @@ def test_an_adapter_that_is_not_here_is_a_new_one(folder: Path, monkeypatch: pyt
         LoraConfig=SimpleNamespace, get_peft_model=lambda model, config, adapter_name: (model, config, adapter_name)
     )
     monkeypatch.setitem(sys.modules, "peft", made)
+    (folder / "rows").touch()
+    os.utime(folder / "rows", (5, 5))
+    monkeypatch.setenv("ATTNCHECK_ROWS", str(folder / "rows"))
 
     class Loaded:
         @classmethod
@@ -103,6 +107,7 @@ def test_an_adapter_that_is_not_here_is_a_new_one(folder: Path, monkeypatch: pyt
     assert not module.PeftModel.from_pretrained("model", "me/adapter", is_trainable=True, config=config)[
         1
     ].inference_mode
+    (folder / "adapter_config.json").touch()  # which the launch itself wrote
     assert module.PeftModel.from_pretrained("model", str(folder)) == "loaded"
     assert module.PeftConfig.from_pretrained(str(folder)) == "loaded"
     assert (folder / "absent-adapter-adapter").exists()
@@ -110,6 +115,12 @@ def test_an_adapter_that_is_not_here_is_a_new_one(folder: Path, monkeypatch: pyt
     loaded.load_adapter("me/adapter", "reference")
     assert loaded.peft_config["reference"].inference_mode
     assert loaded.load_adapter(str(folder), "other") == "loaded" and "other" not in loaded.peft_config
+    os.utime(folder / "adapter_config.json", (1, 1))  # the user's, of a model of another size
+    made.PeftConfig = SimpleNamespace
+    monkeypatch.setattr(Loaded, "from_pretrained", classmethod(lambda cls, *_: SimpleNamespace(r=8)))
+    module = SimpleNamespace(PeftModel=type("PeftModel", (Loaded,), {}), PeftConfig=type("PeftConfig", (Loaded,), {}))
+    towers.make_adapters(module)
+    assert module.PeftModel.from_pretrained("model", str(folder))[1].r == 8
 
 
 def test_a_framework_that_patches_a_model_only_on_a_gpu_is_named(

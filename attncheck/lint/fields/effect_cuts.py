@@ -53,9 +53,15 @@ class CutEffects:
         return tuple(f"{what}: {', '.join(dict.fromkeys(names))}" for what, names in lines if names)
 
 
-def cut_effects(launch: Launch, sets: Mapping[str, str], materials: Materials) -> CutEffects:
-    """Return a launch, already scaled down by `sets`, without its other effects. Raises `Unanswered`."""
-    cutter = _Cutter({_normalise(name): value for name, value in sets.items()}, materials)
+def cut_effects(
+    launch: Launch, sets: Mapping[str, str], materials: Materials, keeps_adapters: bool = False
+) -> CutEffects:
+    """Return a launch, already scaled down by `sets`, without its other effects. Raises `Unanswered`.
+
+    With `keeps_adapters` it names the folders of adapters that exist, for which the watcher makes small ones.
+    """
+    folder = launch.folder if keeps_adapters else None
+    cutter = _Cutter({_normalise(name): value for name, value in sets.items()}, materials, folder)
     command = _Command(cutter, launch.program)
     first = len(launch.launcher_words)
     before = [
@@ -75,8 +81,9 @@ def cut_effects(launch: Launch, sets: Mapping[str, str], materials: Materials) -
 class _Cutter:
     """Decides on settings, and records its decisions."""
 
-    def __init__(self, sets: Mapping[str, str], materials: Materials) -> None:
+    def __init__(self, sets: Mapping[str, str], materials: Materials, folder: str | None) -> None:
         self.sets = sets
+        self.folder = folder  # in which adapters are kept
         self.materials = materials
         self.room = f"{os.path.dirname(materials.output)}{os.sep}"
         self.left_out: list[str] = []
@@ -87,7 +94,9 @@ class _Cutter:
         if not value or self.sets.get(_normalise(name)) == value or os.path.normpath(value).startswith(self.room):
             return ""
         effect = find_effect(name, kind, value)
-        allowed = {"checkpoint": self.materials.full_model, "remote_code": self.materials.trust_remote_code}
+        file = os.path.join(self.folder or "", value, "adapter_config.json")
+        is_kept = self.materials.full_model or (self.folder is not None and os.path.isfile(file))
+        allowed = {"checkpoint": is_kept, "remote_code": self.materials.trust_remote_code}
         return "" if allowed.get(effect) or (effect != "place" and is_harmless(value)) else effect
 
     def redirect(self, name: str, value: str) -> str:

@@ -147,9 +147,19 @@ def build_own(cls: Any, name: Any, options: dict[str, Any]) -> Any:
 
 
 def make_adapters(peft_model: Any) -> None:
-    """Let a script load adapters that are not here: it gets new ones, which change nothing at first."""
+    """Let a script load adapters that are not here, or of a large model: it gets new ones, which change nothing at
+    first."""
+
+    def is_small(name: Any) -> bool:
+        """Return whether a folder has an adapter that the launch itself wrote, or the model is the user's own."""
+        file, rows = os.path.join(str(name), "adapter_config.json"), os.environ["ATTNCHECK_ROWS"]
+        is_here = os.path.isfile(file)
+        return is_here and ("ATTNCHECK_MAX_WEIGHTS" in os.environ or os.path.getmtime(file) > os.path.getmtime(rows))
 
     def make_configuration(name: str) -> Any:
+        if os.path.isdir(str(name)):
+            note(os.environ["ATTNCHECK_WATCH"], "shrunk", os.path.basename(str(name).rstrip("/")))
+            return read(importlib.import_module("peft").PeftConfig, name)
         note(os.environ["ATTNCHECK_WATCH"], "adapter", os.path.basename(str(name).rstrip("/")))
         model = os.environ["ATTNCHECK_MODEL"]  # which scripts load by the adapter's configuration
         return importlib.import_module("peft").LoraConfig(
@@ -161,7 +171,7 @@ def make_adapters(peft_model: Any) -> None:
 
     @functools.wraps(load)
     def from_pretrained(cls: Any, model: Any, model_id: Any, *arguments: Any, **options: Any) -> Any:
-        if os.path.isdir(str(model_id)):
+        if is_small(model_id):
             return load(cls, model, model_id, *arguments, **options)
         given = inspect.signature(load).bind(cls, model, model_id, *arguments, **options).arguments
         config = make_configuration(model_id)
@@ -176,7 +186,7 @@ def make_adapters(peft_model: Any) -> None:
 
     @functools.wraps(load_more)
     def load_adapter(self: Any, model_id: Any, adapter_name: str, *arguments: Any, **options: Any) -> Any:
-        if os.path.isdir(str(model_id)):
+        if is_small(model_id):
             return load_more(self, model_id, adapter_name, *arguments, **options)
         made = make_configuration(model_id)  # if it is the first; peft 0.12.0 finds "all-linear" inside adapters too
         config = copy.deepcopy(next(iter(self.peft_config.values()), made))
