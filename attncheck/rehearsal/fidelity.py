@@ -17,6 +17,7 @@ from attncheck.core.job import DROP, Job
 from attncheck.core.rehearsal import JobCut, Materials, Objective
 from attncheck.core.results.rehearsal import CLASS, DIVISOR, Difference
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
+from attncheck.lint.fields.effects import find_effect
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
 from attncheck.lint.rewriting import ReadLaunch
 
@@ -135,6 +136,9 @@ def list_unasked(
     is_set = any((get_setting(job, name) or "no").lower() not in OFF_VALUES for name in EVALUATES)
     if is_set or (script is not None and ".evaluate(" in script.text):
         yield "evaluation"
+    if any(find_effect(own.name, "", own.value) == "resume" and own.value for own in job.settings):
+        yield "a resumed training"
+    yield "later epochs"
     if job.plan.accumulation > 1:
         yield "an epoch's short last step"
         if HALVES not in twins:

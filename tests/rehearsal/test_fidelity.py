@@ -152,9 +152,14 @@ def test_settings_that_need_a_gpu_are_not_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "has_text_only", "unasked"),
     [
-        ("", False, ["truncated rows"]),
-        ("--eval_strategy steps", True, ["images", "truncated rows", "evaluation"]),
-        ("--eval_strategy no --gradient_accumulation_steps 8", False, ["truncated rows", *OF_ACCUMULATION]),
+        ("", False, ["truncated rows", "later epochs"]),
+        ("--eval_strategy steps", True, ["images", "truncated rows", "evaluation", "later epochs"]),
+        ("--resume_from_checkpoint out/9", False, ["truncated rows", "a resumed training", "later epochs"]),
+        (
+            "--eval_strategy no --gradient_accumulation_steps 8",
+            False,
+            ["truncated rows", "later epochs", *OF_ACCUMULATION],
+        ),
     ],
 )
 def test_what_a_rehearsal_leaves_out(options: str, has_text_only: bool, unasked: list[str]) -> None:
