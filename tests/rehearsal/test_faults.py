@@ -54,6 +54,7 @@ FAULTS: dict[str, Fault] = {
     "prompt_labelled": Fault("ATN431", r"labels are on the user's words", "--answers_only", objective=ANSWERS),
     "end_hidden": Fault("ATN431", r"the last token of every document, \d+, is hidden by the attention mask"),
     "end_unlabelled": Fault("ATN431", r"does not learn to stop"),
+    "end_missing": Fault("ATN431", r"no token ends any of the 4 answers .* does not learn to stop", "--answers_only"),
     "answers_labelled_late": Fault(
         "ATN431", r"no label is on the first 1 words of each of 4 answers", "--answers_only"
     ),
@@ -213,7 +214,7 @@ EVERY_TIME = (
     "middles_lost", "mask_of_ones_and_zeros", "padding_learned", "mlp_detached", "state_cleared",
     "never_zeroed", "labels_wrong_in_step_three", "scheduled_each_batch", "answers_labelled_late",
     "first_step_too_early", "evaluation_mode_later", "norm_of_another_epsilon", "keys_turned_late", "two_begins",
-    "another_loss",
+    "another_loss", "end_missing",
 )  # fmt: skip
 # These faults bring others about that are found on top.
 ALSO = {

@@ -44,6 +44,7 @@ FAULTS: dict[str, Fault] = {
     "rejected_left_out": Fault(
         "ATN431", r"4 of 4 pairs are used without their rejected answer, the first pair 0", also=frozenset({"ATN436"})
     ),
+    "answers_with_prompt": Fault("ATN431", r"\d+ of \d+ rows have their prompt twice"),
     "prompt_labelled": Fault("ATN431", r"\d+ labels are on the user's words", "--labels"),
     "end_labelled_nowhere": Fault(
         "ATN431", r"ends a chosen answer has a label in none of 4: the model does not learn to stop", "--labels"
@@ -98,7 +99,7 @@ FAULTS: dict[str, Fault] = {
     "reference_shared": Fault("ATN436", r"each step has the same loss, 0.6931, as if the reference"),
     "learning_rate_zero": Fault("ATN436", r"the margin between chosen and rejected answers does not grow"),
 }
-EVERY_TIME = ("swapped", "chosen_left_out, a reference")
+EVERY_TIME = ("swapped", "answers_with_prompt", "chosen_left_out, a reference")
 CLEAN: dict[str, tuple[str, int]] = {
     "padded": ("", 1),
     "padded, labels seen": ("--labels", 1),

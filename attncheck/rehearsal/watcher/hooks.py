@@ -42,7 +42,7 @@ from .emulation import allow_hub_kernels, allow_in_import_utils, allow_in_modeli
 from .evaluations import evaluate_own, watch_evaluations
 from .fsdp import watch_fsdp
 from .recorder import Recorder
-from .script_code import note_loss_settings, note_trainer, watch_added_tokens
+from .script_code import note_loss_settings, note_trainer, watch_added_tokens, watch_prompts
 from .stand_ins import (
     answer_keys,
     answer_removed,
@@ -148,9 +148,7 @@ def install(folder: str) -> None:
     if os.environ.get("ATTNCHECK_ROWS"):
         callbacks["transformers.utils.hub"] = find_small_model
         callbacks["transformers.configuration_utils"] = note_kind
-        callbacks["transformers.tokenization_utils_base"] = lambda module: watch_added_tokens(
-            module.PreTrainedTokenizerBase
-        )
+        callbacks["transformers.tokenization_utils_base"] = _watch_tokenizers
         callbacks["peft.peft_model"] = make_adapters
         callbacks["datasets.load"] = find_rows
         callbacks["datasets.arrow_dataset"] = take_known_columns
@@ -338,6 +336,11 @@ def note_prompt(folder: str, trainer: Any) -> None:
     tokenizer = getattr(trainer, "processing_class", None) or getattr(trainer, "tokenizer", None)
     with open(os.path.join(folder, "prompt.json"), "w") as stream:
         json.dump(describe_prompt(tokenizer), stream)
+
+
+def _watch_tokenizers(module: Any) -> None:
+    watch_added_tokens(module.PreTrainedTokenizerBase)
+    watch_prompts(module.PreTrainedTokenizerBase)
 
 
 def _drive_trl(name: str, module: Any) -> None:

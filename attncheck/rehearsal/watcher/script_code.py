@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -86,6 +87,28 @@ def watch_added_tokens(base: Any) -> None:
 
     for name in ("add_tokens", "add_special_tokens"):
         setattr(base, name, note_added(getattr(base, name)))
+
+
+def watch_prompts(base: Any) -> None:
+    """Note the first line of a script that writes a prompt without the header of an answer, or an answer with a header
+    behind it, each with the header's tokens."""
+    write = base.apply_chat_template
+
+    @functools.wraps(write)
+    def call(tokenizer: Any, conversation: Any, *arguments: Any, **options: Any) -> Any:
+        turn = conversation[-1] if isinstance(conversation, list) and conversation else None
+        role = turn.get("role") if isinstance(turn, dict) else ""
+        kind = "opened" if options.get("add_generation_prompt") else "headless"
+        is_wrong = role == {"opened": "assistant", "headless": "user"}[kind] and kind not in CODE
+        if is_wrong and is_script((frame := sys._getframe(1)).f_globals):
+            with contextlib.suppress(Exception):  # the template's author decides what it refuses
+                ways = (False, True)
+                plain, headed = (write(tokenizer, conversation, tokenize=False, add_generation_prompt=n) for n in ways)
+                header = tokenizer(headed.removeprefix(plain), add_special_tokens=False)["input_ids"]
+                CODE[kind] = [name_line(frame), *map(str, header)] * bool(header)
+        return write(tokenizer, conversation, *arguments, **options)
+
+    base.apply_chat_template = call
 
 
 def note_loss(frame: Any) -> None:

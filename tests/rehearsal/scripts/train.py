@@ -64,7 +64,7 @@ def read_documents(path: str, tokenizer, answers_only: bool) -> list[tuple[list[
         prompt, answer = (
             tokenizer(row[name], add_special_tokens=False)["input_ids"] for name in ("prompt", "completion")
         )
-        tokens = [*prompt, *answer, tokenizer.eos_token_id]
+        tokens = [*prompt, *answer, *([] if FAULT == "end_missing" else [tokenizer.eos_token_id])]
         learns_prompt = not answers_only or FAULT == "prompt_labelled"
         labels = [*(prompt if learns_prompt else [IGNORED] * len(prompt)), *tokens[len(prompt) :]]
         if FAULT == "answers_labelled_late":

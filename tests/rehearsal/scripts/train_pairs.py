@@ -51,7 +51,7 @@ def read_pairs(path: str, tokenizer) -> list[list[tuple[list[int], list[int]]]]:
         prompt, *answers = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts)
         pair = []
         for answer in answers:
-            answer = [*answer, tokenizer.eos_token_id]
+            answer = [*(prompt if FAULT == "answers_with_prompt" else []), *answer, tokenizer.eos_token_id]
             labels = [*(prompt if FAULT.startswith("prompt_") else [IGNORED] * len(prompt)), *answer]
             if FAULT in ("end_unlabelled", "end_labelled_nowhere"):
                 labels[-1] = IGNORED

@@ -61,6 +61,16 @@ CODE_TEXTS = {  # the same, of what an author may intend
         "still have"
     ),
 }
+HEADERS = {  # how `watch_prompts` in the watcher's `script_code.py` names what is written -> what is wrong with it
+    "headless": (
+        "no answer follows the template's header of the assistant's turn: apply_chat_template in {} writes prompts "
+        "without it, because add_generation_prompt is not true"
+    ),
+    "opened": (
+        "each text ends with the header of another assistant's turn, because apply_chat_template in {} has "
+        "add_generation_prompt: the model learns to open a turn after its answer"
+    ),
+}
 NOISE = "not judged: {} of {} input tokens differ from their labels, which hold the documents, as if noise is added"
 PADDED_TO = 8  # tokens: the length of rows is often a multiple of it
 WHOLE_WORDS = 6  # a piece with fewer words does not identify its document
@@ -70,7 +80,8 @@ def run(evidence: Evidence) -> CheckResult:
     """Compare the batches with the documents, and the labels with the objective."""
     if evidence.step.index.is_own:
         return _judge_own(evidence)
-    cuts, split = _find_cuts(evidence, _list_rows(evidence))
+    repeated = tuple(find_repeated_prompts(evidence))
+    cuts, split = ([], []) if repeated else _find_cuts(evidence, _list_rows(evidence))
     ledger = read_ledger(evidence)
     if cuts and ledger is not None:  # if rows are cut from a stream and shuffled, pieces that continue come later
         held, split = _find_cuts(evidence, ledger.held)
@@ -81,14 +92,16 @@ def run(evidence: Evidence) -> CheckResult:
     # If a script chooses the number of generations itself, several are the same synthetic answer.
     chooses = bool(evidence.rollouts) and evidence.step.objective.policy is None
     chooses = chooses or (ledger is not None and ledger.replaces) or evidence.data_sets > 1
-    warnings: list[str] = []
-    repeats = () if chooses else (*_find_repeats(evidence, ledger), *find_lost_rollouts(evidence))
-    violations = [*_find_foreign_words(evidence), *pairs, *lost, *repeats, *cuts, *_find_doubled_beginnings(evidence)]
+    warnings = list(repeated if evidence.makes_rows else ())  # a script may write a question twice
+    repeats = () if chooses or repeated else (*_find_repeats(evidence, ledger), *find_lost_rollouts(evidence))
+    violations = [*_find_foreign_words(evidence), *pairs, *lost, *repeats, *cuts]
+    violations += () if evidence.makes_rows else repeated
+    violations += _find_doubled_beginnings(evidence)
     if ledger is not None:
         violations += find_lost(evidence, ledger)
         warnings += (find_uneven if ledger.replaces else find_undrawn)(evidence, ledger)
     violations += _tell_code(evidence, CODE_FAULTS)
-    warnings += _tell_code(evidence, CODE_TEXTS)
+    warnings += [*_tell_code(evidence, CODE_TEXTS), *_find_misplaced_headers(evidence)]
     wrong_pictures, picture_notes = _judge_pictures(evidence)
     violations += wrong_pictures
     if evidence.step.labels_enter:
@@ -98,7 +111,7 @@ def run(evidence: Evidence) -> CheckResult:
             violations += [*_find_unlabelled_answers(evidence), *_find_unlabelled_ends(evidence)]
             violations += [*_find_hidden_ends(evidence), *_find_learned_speakers(evidence, {"user"})]
             warnings += _find_learned_speakers(evidence, {"tool"})
-            violations += _find_late_answers(evidence)
+            violations += [*_find_late_answers(evidence), *_find_missing_ends(evidence)]
             warnings += _find_short_masks(evidence)
     return CheckResult(
         "batch",
@@ -241,6 +254,20 @@ def _find_repeats(evidence: Evidence, ledger: Ledger | None) -> Iterator[str]:
             f"while {len(evidence.step.index.documents) - len(seen)} had not been used at all"
             f"{why}"
         )
+
+
+def find_repeated_prompts(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if rows have a prompt twice before its answer, as if the answer's field contains it too."""
+    index, count = evidence.step.index, 0
+    rows = [row for row in _list_rows(evidence) if row]
+    for row in rows:
+        for first, second in itertools.pairwise(row):
+            prompt = index.words[first.document][: first.words] if first.document >= 0 == first.offset else ()
+            roles = index.roles(first.document)[: first.words + 1] if prompt else []
+            is_prompt = "assistant" not in roles[:-1] and roles[-1:] == ["assistant"]
+            count += is_prompt and second.offset == 0 and index.words[second.document][: first.words] == prompt
+    if count > max(2, MAX_CUT_SHARE * len(rows)):
+        yield f"{count} of {len(rows)} rows have their prompt twice: the field of the answer contains it too"
 
 
 def _list_rows(evidence: Evidence) -> list[list[Segment]]:
@@ -504,6 +531,29 @@ def _find_unlabelled_ends(evidence: Evidence) -> Iterator[str]:
     for name, whole in groups.items():
         if not any(_ends_in_target(piece, evidence) for piece in whole):
             yield (f"the token that ends {name} has a label in none of {len(whole)}: the model does not learn to stop")
+
+
+def _find_missing_ends(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if prompts are masked, and no token follows any of the answers, which are learned to their end."""
+    index = evidence.step.index
+    whole = [own for own in evidence.judged_pieces if own.segment.words == len(index.words[own.segment.document])]
+    is_masked = all(not bool(piece.is_target[0]) and bool(piece.is_target[-1]) for piece in whole)
+    if len(whole) >= MIN_LATE and is_masked and all(index.vocabulary.is_word(piece.tokens[-1]) for piece in whole):
+        yield f"no token ends any of the {len(whole)} answers that are learned: the model does not learn to stop"
+
+
+def _find_misplaced_headers(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if a script's prompts lack the header of the answer, or its texts end with one."""
+    code, is_word = evidence.taken[0].code if evidence.taken else {}, evidence.step.index.vocabulary.is_word
+    rows = [
+        f" {' '.join('w' if is_word(token) else str(token) for token in p.tokens)} " for p in evidence.judged_pieces
+    ]
+    for kind, text in HEADERS.items():
+        line, *header = code.get(kind) or ("",)
+        places = [row if kind == "headless" else row.rpartition(" w ")[2] for row in rows]
+        is_there = [f" {' '.join(header)} " in f" {place}" for place in places]
+        if header and places and (not any(is_there) if kind == "headless" else all(is_there)):
+            yield text.format(line)
 
 
 def _find_hidden_ends(evidence: Evidence) -> Iterator[str]:

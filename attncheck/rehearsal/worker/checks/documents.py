@@ -8,6 +8,7 @@ from torch import Tensor
 
 from attncheck.core.results.rehearsal import CACHE_IS_ON
 from attncheck.core.results.smoke import CheckResult, Measure
+from attncheck.rehearsal.worker.checks.batch import find_repeated_prompts
 from attncheck.rehearsal.worker.evidence import Evidence, causal, list_positions
 from attncheck.rehearsal.worker.first_module import name_first_module
 from attncheck.rehearsal.worker.layouts import attention_communicates
@@ -52,6 +53,8 @@ def run(evidence: Evidence) -> CheckResult:
     inferred = tuple(_tell_inferred(evidence))
     if beyond and all(piece.segment.inferred for piece in beyond) and not violations[0].startswith(SEES):
         return CheckResult("documents", "skipped", UNTOLD, notes=(*notes, *inferred))
+    if beyond and any(find_repeated_prompts(evidence)):
+        return CheckResult("documents", "skipped", "not judged: rows have their prompt twice", notes=tuple(notes))
     patches = evidence.step.calls[0].description.get("only_on_gpu", "")
     if patches and violations and violations[0].startswith(RECURRENT):
         return CheckResult("documents", "skipped", f"{patches} {ONLY_ON_GPU}", notes=tuple(notes))
