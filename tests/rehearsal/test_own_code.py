@@ -18,9 +18,10 @@ from attncheck.rehearsal.columns import OWN_COLLATOR, _iter_columns
 from attncheck.rehearsal.watcher import losses, script_code
 from attncheck.rehearsal.watcher.describe import _is_untied
 from attncheck.rehearsal.watcher.stand_ins import _choose_folder
-from attncheck.rehearsal.worker.checks import learning
+from attncheck.rehearsal.worker.checks import learning, update
+from attncheck.rehearsal.worker.checks.batch import _find_misplaced_headers
 from attncheck.rehearsal.worker.checks.learning import _find_alike
-from attncheck.rehearsal.worker.checks.update import _find_schedule, _find_untrained_tokens
+from attncheck.rehearsal.worker.checks.update import _find_idle, _find_schedule, _find_untrained_tokens
 from attncheck.rehearsal.worker.materials import make_documents
 from attncheck.rehearsal.worker.segments import DocumentIndex, read_documents
 
@@ -190,6 +191,63 @@ def test_tokens_that_a_script_adds_are_noted(monkeypatch: pytest.MonkeyPatch) ->
     assert tokenizer.add_tokens(["<pad>", "<|im_end|>"]) == 2 and "added" not in script_code.CODE
     assert tokenizer.add_special_tokens({"additional_special_tokens": ["<fact>", "</fact>"]}) == 2
     assert script_code.CODE["added"] == ["3", "4"] and script_code.CODE["adds"][0].startswith("test_own_code.py:")
+
+
+@pytest.mark.parametrize(
+    ("autocast", "factor", "warnings"),
+    [("torch.float16", 1.0, 1), ("torch.float16", 65536.0, 0), ("torch.bfloat16", 1.0, 0), ("", 1.0, 0)],
+)
+def test_float16_needs_a_scaled_loss(
+    autocast: str, factor: float, warnings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(update, "explain_loss", lambda _: SimpleNamespace(factor=factor))
+    calls = [SimpleNamespace(description={"autocast": autocast})]
+    evidence: Any = SimpleNamespace(step=SimpleNamespace(calls=calls))
+    assert len(list(update._find_unscaled(evidence))) == warnings
+
+
+@pytest.mark.parametrize(("last", "loss", "faults"), [(0.0, 2.0, 1), (1.0, 2.0, 0), (0.0, 0.0, 0)])
+def test_parameters_that_never_get_a_gradient(last: float, loss: float, faults: int) -> None:
+    """Such as two low-rank matrices that both begin at zero; rewards that are all alike have no loss either."""
+    records = [
+        SimpleNamespace(gradients={"down": torch.full((2,), value)}, trainable=("down",), frozen=("up",), unkept=0)
+        for value in (0.0, last)
+    ]
+    for record in records:
+        record.losses = (loss,)
+    evidence: Any = SimpleNamespace(taken=records)
+    assert len(list(_find_idle(evidence))) == faults
+
+
+@pytest.mark.parametrize(
+    ("headed", "role", "tokens", "warnings"),
+    [
+        (False, "user", (1, 5, 7, 2), 1),
+        (False, "user", (1, 5, 9, 7, 2), 0),  # the script writes the header itself
+        (False, "assistant", (1, 5, 7, 2), 0),
+        (True, "user", (1, 5, 7, 2), 0),
+        (True, "assistant", (1, 5, 9, 7, 2, 9), 1),
+        (True, "assistant", (1, 5, 9, 7, 2, 9, 2), 1),  # its framework adds an end
+        (True, "assistant", (1, 5, 9, 7, 2), 0),  # only to find a length
+    ],
+)
+def test_a_header_that_is_missing_or_behind_an_answer(
+    headed: bool, role: str, tokens: tuple[int, ...], warnings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Tokenizer:
+        def __call__(self, text: str, **options: Any) -> dict[str, list[int]]:
+            return {"input_ids": [9] * len(text.split())}
+
+        def apply_chat_template(self, turns: Any, tokenize: bool = True, add_generation_prompt: bool = False) -> str:
+            return "question" + " <|assistant|>" * add_generation_prompt
+
+    monkeypatch.setattr(script_code, "CODE", {})
+    script_code.watch_prompts(Tokenizer)
+    Tokenizer().apply_chat_template([{"role": role, "content": "x"}], add_generation_prompt=headed)
+    record, piece = SimpleNamespace(code=script_code.CODE), SimpleNamespace(tokens=tokens)
+    index = SimpleNamespace(vocabulary=SimpleNamespace(is_word={5, 7}.__contains__))
+    evidence: Any = SimpleNamespace(taken=[record], judged_pieces=[piece], step=SimpleNamespace(index=index))
+    assert len(list(_find_misplaced_headers(evidence))) == warnings
 
 
 @pytest.mark.parametrize(("planned", "faults", "warnings"), [(112, 1, 0), (450, 0, 0), (77, 0, 1)])

@@ -383,11 +383,11 @@ class Recorder:
 
         A library may repeat its call, with "" for a line: accelerate 1.15.0 scheduler.py steps once for each process.
         """
+        self.planned = count_planned(scheduler) or self.planned  # of one that never steps, too: it begins with a step
         if self.trained is None or not self.is_recording:
             return
         caller: Any = sys._getframe(3)  # of the step, around this method and its guard
         line = name_line(find_script_frame(caller) or caller)
-        self.planned = count_planned(scheduler) or self.planned
         lines = self.schedules.setdefault(id(scheduler), [])
         lines.append(line if is_script(caller.f_globals) or line not in lines else "")
 

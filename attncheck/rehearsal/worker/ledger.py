@@ -16,6 +16,7 @@ LOST_SHARE = 0.02  # share of documents: fewer are the end of a data set, or nea
 CUT_SHARE = 0.05  # share of documents: fewer may be at the ends of the data set's parts
 LOST_WORDS = 6  # consecutive words of a document: fewer may match another's
 MOST = 0.5  # share of the documents
+FEW_SHARE = 0.05  # share of the documents
 MIN_PACKED = 3  # documents per row: with fewer, filtered documents may be next to the ends of rows by chance
 UNDRAWN_SHARE = 0.34  # share of documents: fewer may be held out by the sampler
 
@@ -57,10 +58,11 @@ class Ledger:
         is_alone = len(ranks) < 2 or any(count > 1 for own in ranks for count in own.values())
         return "" if is_alone else texts[all(own == ranks[0] for own in ranks)]
 
-    @property
+    @cached_property
     def replaces(self) -> bool:
-        """Whether the samplers draw with replacement, which torch's support."""
-        return any(epoch.replaces for epoch in self.epochs)
+        """Whether the samplers draw with replacement, which torch's support, and not only a few documents."""
+        few = FEW_SHARE * len(_list_documents(self.held))
+        return any(epoch.replaces for epoch in self.epochs) and len(_list_documents(self.drawn)) > few
 
     @cached_property
     def lost_words(self) -> dict[int, int]:
@@ -169,7 +171,8 @@ def find_uneven(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     held, drawn = _count_beginnings(ledger.held), _count_beginnings(ledger.drawn)
     again = [document for document, count in drawn.items() if count > held[document]]
     missing = [document for document in held if document not in drawn]
-    if min(len(again), len(missing)) > max(2, LOST_SHARE * len(held)):
+    is_more_than_chance = len(missing) > MOST * len(held) and drawn.total() >= len(held)  # which leaves out 37%
+    if min(len(again), len(missing)) > max(2, LOST_SHARE * len(held)) or is_more_than_chance:
         yield (
             f"in one epoch the sampler draws {len(again)} documents more than once and {len(missing)} of {len(held)} "
             f"never; the first of these is document {min(missing)}{ledger.overlap}"

@@ -97,6 +97,8 @@ def main() -> None:
         rank = int(os.environ["RANK"])
         order = random.Random(rank if EPOCH.endswith("_differ") else 0)
         sampler = order.sample(range(len(rows)), len(rows))[rank::2]
+    if EPOCH == "weights_of_three_sources":
+        sampler = torch.utils.data.WeightedRandomSampler([1.0, 0.5, 0.2], num_samples=len(rows), replacement=True)
     if EPOCH == "split_twice":
         sampler = DistributedSampler(rows, num_replicas=2, rank=int(os.environ["RANK"]))
     if EPOCH == "first_half_twice":
@@ -114,7 +116,11 @@ def main() -> None:
     rates["rate_of_the_launch"] = 2e-5  # as the script says, which is replaced only in its options
     optimizer = torch.optim.AdamW(model.parameters(), lr=rates.get(EPOCH, options.learning_rate))
     accumulation = 2 if "scheduled_for" in EPOCH and EPOCH != "scheduled_for_another" else 1
-    counts = {"scheduled_for_a_number": 2800, "repeated_and_scheduled_for_all": len(loader) // 2 * 2}
+    counts = {
+        "never_stepped, as after epochs": 3,
+        "scheduled_for_a_number": 2800,
+        "repeated_and_scheduled_for_all": len(loader) // 2 * 2,
+    }
     planned = len(loader) // 2 if EPOCH.endswith("scheduled_for_steps") else counts.get(EPOCH, len(loader))
     other = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
     schedule = get_scheduler("cosine", other if EPOCH == "scheduled_for_another" else optimizer, 0, planned)
@@ -136,7 +142,8 @@ def main() -> None:
         if EPOCH.startswith("repeated"):  # as accelerate 1.15.0 scheduler.py, which is not installed here
             exec("for _ in range(2): schedule.step()", {"schedule": schedule, "__name__": "accelerate.scheduler"})
             continue
-        schedule.step()
+        if not EPOCH.startswith("never_stepped"):
+            schedule.step()
 
 
 if __name__ == "__main__":

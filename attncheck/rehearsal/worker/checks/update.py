@@ -72,6 +72,7 @@ def run(evidence: Evidence) -> CheckResult:
         *_tell_other_rate(evidence),
         *_find_rounded_away(evidence),
         *_find_empty_clips(taken),
+        *_find_unscaled(evidence),
     ]
     warnings += [
         f"dropout is applied in evaluation mode ({', '.join(evidence.drawn)}): the model's answers change from call to "
@@ -108,15 +109,16 @@ def _find_mode(taken: Sequence[RankRecord]) -> Iterator[str]:
 
 
 def _find_idle(evidence: Evidence) -> Iterator[str]:
-    """Yield a line if an adapter is frozen in parts, and the others get no gradient in any recorded step."""
+    """Yield a line if no trained parameter gets a gradient in any recorded step, as if each waits for another."""
     taken, trained = evidence.taken, evidence.taken[0].trainable
     gradients = [gradient for record in taken for gradient in record.gradients.values()]
-    frozen = [parameter for parameter in taken[0].frozen if ADAPTER.search(parameter)]
-    is_known = len(taken) > 1 and frozen and gradients and not taken[0].unkept
+    is_known = len(taken) > 1 and gradients and not taken[0].unkept
     if is_known and any(any(record.losses) for record in taken) and not any(bool(g.any()) for g in gradients):
+        frozen = [parameter for parameter in taken[0].frozen if ADAPTER.search(parameter)]
+        why = f"; these parts of the adapter are frozen: {name(frozen)}" if frozen else ""
         yield (
             f"the gradients of all {len(trained)} trained parameters are 0 in the first {len(taken)} steps: "
-            f"{name(trained)}; these parts of the adapter are frozen: {name(frozen)}"
+            f"{name(trained)}{why}"
         )
 
 
@@ -145,8 +147,7 @@ def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
         f"the learning-rate scheduler steps {count} times for each optimiser step ({', '.join(lines)}"
         f"{', which a library repeats for each rank' * repeats}), so its schedule ends {count} times too early"
     )
-    own = int(*evidence.taken[0].code.get("batches", ("0",)))  # of rows that are not tokens
-    batches, planned = len(evidence.epochs[0].batches) if evidence.epochs else own, evidence.steps[-1].planned
+    batches, planned = _count_batches(evidence), evidence.steps[-1].planned
     rounded = batches // evidence.batches, -(-batches // evidence.batches)
     epochs = [
         planned // steps
@@ -162,9 +163,10 @@ def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
 
 
 def _find_unscheduled(evidence: Evidence) -> Iterator[str]:
-    """Yield a line if no optimiser that steps ever had a scheduler, although one steps.
+    """Yield a line if no optimiser that steps ever had a scheduler, although one steps, or if its own never steps.
 
-    Another model's optimiser may have it, as a critic's.
+    A scheduler that is made for fewer steps than an epoch has may step after each epoch. Another model's optimiser may
+    have it, as a critic's.
 
     torch 2.13 optim/lr_scheduler.py sets `initial_lr` in its optimiser's groups; transformers' for Adafactor without a
     rate removes it.
@@ -173,12 +175,21 @@ def _find_unscheduled(evidence: Evidence) -> Iterator[str]:
     groups = [group["options"] for own in updates for group in own["groups"]]
     lines = [line for step in evidence.steps[: len(evidence.taken)] for line in step.schedule]
     is_constant = len({step.rate for step in evidence.steps}) == 1
-    is_unscheduled = all(own.get("lr") and "initial_lr" not in own for own in groups)
-    if lines and any(own["weights"] for own in updates) and is_constant and is_unscheduled:
-        yield (
-            f"the learning rate stays {groups[0]['lr']:.2g}: the scheduler that steps ({lines[0]}) is made for another "
-            "optimiser, which is not the one that trains"
-        )
+    scheduled = ["initial_lr" in own for own in groups if own.get("lr")]
+    if not (is_constant and len(scheduled) == len(groups) and any(own["weights"] for own in updates)):
+        return
+    rate = f"the learning rate stays {groups[0]['lr']:.2g}"
+    planned, epoch = evidence.steps[-1].planned, _count_batches(evidence) // evidence.batches
+    if lines and not any(scheduled):
+        yield f"{rate}: the scheduler that steps ({lines[0]}) is made for another optimiser, not the one that trains"
+    elif not lines and all(scheduled) and len(evidence.steps) >= MIN_STEPS and 0 < epoch <= planned:
+        yield f"{rate}: its scheduler, which is made for {planned} steps, has not stepped in {len(evidence.steps)}"
+
+
+def _count_batches(evidence: Evidence) -> int:
+    """Return the number of batches of an epoch, 0 if it is not known."""
+    own = int(*evidence.taken[0].code.get("batches", ("0",)))  # of rows that are not tokens
+    return len(evidence.epochs[0].batches) if evidence.epochs else own
 
 
 def _find_unreached(taken: Sequence[RankRecord]) -> Iterator[str]:
@@ -316,6 +327,14 @@ def _find_empty_clips(taken: Sequence[RankRecord]) -> Iterator[str]:
             f"{clips[0]['kind']} gets no parameter, so that nothing is clipped: an iterator, such as "
             "model.parameters(), is empty after it was read once"
         )
+
+
+def _find_unscaled(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if operators are cast to float16, and the loss is not scaled for it: torch 2.13 GradScaler."""
+    kinds = {str(call.description["autocast"]) for call in evidence.step.calls}
+    explanation = explain_loss(evidence) if kinds == {"torch.float16"} else None
+    if explanation is not None and not is_scaled(abs(explanation.factor)):
+        yield "operators are cast to float16, but the loss is not scaled (GradScaler): small gradients become 0"
 
 
 def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
