@@ -24,7 +24,7 @@ DataForm = Literal[
     "preference",  # a prompt, a chosen and a rejected answer, each a list of messages
     "preference_text",  # the same as texts
     "implicit_preference",  # a chosen and a rejected conversation, which begin with the prompt
-    "answers",  # the two answers of such a pair in rows of their own, each a text with its label, as for KTO
+    "answers",  # each answer of such a pair is a row with a text and a label, as for KTO
     "rejected_response",  # messages that end in the chosen answer, and the rejected one as a text, as in ms-swift
     "prompts",  # only the prompt of such a pair, a list of messages; the answer is generated
     "prompt_texts",  # the same as a text, under each name that scripts use for it

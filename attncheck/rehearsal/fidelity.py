@@ -129,8 +129,7 @@ def list_unasked(
     """Yield what the launch does, or may do, and a rehearsal of its first steps on short documents leaves out."""
     if has_text_only:
         yield "images"
-    if objective.policy is None:
-        yield "truncated rows"
+    yield "truncated rows" if objective.policy is None else "the rewards"
     job, script = read.job, read.recognised.launch.file
     twins = " ".join(deciding_reason(result) for result in results if result.check == "twin" and result.outcome == "ok")
     is_set = any((get_setting(job, name) or "no").lower() not in OFF_VALUES for name in EVALUATES)

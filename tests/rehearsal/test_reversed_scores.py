@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from attncheck.rehearsal.worker.checks.loss import _find_reversed_scores
+from attncheck.rehearsal.worker.checks.loss import _find_reversed_scores, _find_wrong_groups
+from attncheck.rehearsal.worker.rollouts import list_group_advantages
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,22 @@ def test_scores_of_the_wrong_direction(slopes: tuple[float, ...], wrong: int, co
     evidence: Any = SimpleNamespace(step=step, judged_pieces=pieces)
     text = _find_reversed_scores(evidence)
     assert text.endswith(f"in {wrong} of {count} answers") if wrong else not text
+
+
+@pytest.mark.parametrize(
+    ("advantages", "text"),
+    [
+        ({0: 1.0, 1: -1.0, 2: 0.5, 3: -0.5}, ""),
+        ({0: 0.0, 1: 0.0, 2: 0.0, 3: 0.0}, "2 of 2 prompts give"),  # normalised over other prompts' responses
+        ({0: 1.0, 1: -1.0, 2: -1.0, 3: 1.0}, "1 of 2 prompts give"),  # those of other responses
+        ({0: 1.0, 2: 1.0, 4: 1.0}, "no prompt of the step has two responses"),
+        ({0: 1.0, 2: 1.0}, ""),  # of which more may come in another step
+    ],
+)
+def test_advantages_are_those_of_a_prompts_own_group(advantages: dict[int, float], text: str) -> None:
+    documents = [(f"question {number // 2}", f"answer {number}") for number in range(6)]
+    rollouts = [[SimpleNamespace(document=number, advantage=value) for number, value in advantages.items()]]
+    step = SimpleNamespace(index=SimpleNamespace(documents=documents))
+    evidence: Any = SimpleNamespace(step=step, rollouts=rollouts, replaces_rewards=True)
+    faults = list(_find_wrong_groups(evidence, list_group_advantages(evidence)))
+    assert len(faults) == bool(text) and all(fault.startswith(text) for fault in faults)

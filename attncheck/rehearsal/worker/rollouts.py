@@ -61,19 +61,18 @@ def find_shifted_log_probabilities(evidence: Evidence) -> Iterator[str]:
             )
 
 
-def has_reversed_advantages(evidence: Evidence) -> bool:
-    """Return whether each prompt's rewarded response has a smaller advantage than its other one.
+def list_group_advantages(evidence: Evidence) -> list[tuple[float, float]]:
+    """Return the advantages of each prompt's rewarded response and of its other one, which has no reward.
 
     The two responses of a prompt are neighbouring documents, if a trainer computes advantages from rewards.
     """
     given = {rollout.document: rollout.advantage for rollout in evidence.rollouts[0]}
     documents = evidence.step.index.documents
-    pairs = [
+    return [
         (given[number], given[number + 1])
         for number in given
         if number % 2 == 0 and number + 1 in given and documents[number][0] == documents[number + 1][0]
     ]
-    return bool(pairs) and all(rewarded < other for rewarded, other in pairs)
 
 
 def _iter_rollouts(evidence: Evidence, given: dict[int, tuple[float, ...]]) -> Iterator[tuple[Piece, int]]:

@@ -24,6 +24,7 @@ from attncheck.lint.fields import (
 
 STANDS_FOR = "only TRL's policy is updated, with synthetic completions and rewards; nothing is generated"
 COMPLETIONS = 2  # per prompt
+DEFAULT_GENERATIONS = "8"  # trl 1.16.0 trainer/grpo_config.py
 MAX_COMPLETION = 64  # in tokens; no made-up completion is longer
 NORMALISATIONS: dict[str, Normalisation] = {
     "grpo": "document_tokens",
@@ -54,13 +55,15 @@ def cut_policy(job: Job, materials: Materials, is_own_script: bool) -> dict[str,
     names = (*LEFT_OUT, *TERMS, *(() if is_own_script else ("reward_funcs",)))  # a script may read its own
     written = [name for name in names if get_setting(job, name) is not None or (is_own_script and name in LEFT_OUT)]
     iterations = {"num_iterations": "1"} if get_setting(job, "num_iterations") is not None else {}
+    generations = get_setting(job, "num_generations") or DEFAULT_GENERATIONS
+    prompts = job.plan.batch // max(int(generations), 1) if generations.isdecimal() else 1  # of a batch
     return {
         **dict.fromkeys(written, DROP),
         **iterations,
         **({"beta": "0.0"} if job.trainer == "rloo" else {}),
         "num_generations": str(COMPLETIONS),
         "max_completion_length": str(MAX_COMPLETION),
-        "per_device_train_batch_size": str(max(materials.batch, COMPLETIONS)),
+        "per_device_train_batch_size": str(COMPLETIONS * max(min(prompts, materials.batch), 1)),
     }
 
 

@@ -1,6 +1,7 @@
 """Compares the differentiated loss with the framework's documented mean, computed from each document's loss."""
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -18,7 +19,7 @@ from attncheck.rehearsal.worker.policy import is_negated, measure_magnitude
 from attncheck.rehearsal.worker.rollouts import (
     find_shifted_log_probabilities,
     has_log_probabilities,
-    has_reversed_advantages,
+    list_group_advantages,
     measure_log_probabilities,
 )
 
@@ -27,6 +28,13 @@ MEANT: tuple[Normalisation, ...] = ("row_tokens", "document_tokens")  # a loss t
 REVERSED = (
     "rewarded responses become less likely: this is wrong unless your reward functions return a cost; "
     "synthetic rewards replace them here"
+)
+WRONG_ADVANTAGES = (
+    "prompts give their rewarded response no larger advantage than the other one: the advantages are those of other "
+    "responses, or are not computed within each prompt's own group"
+)
+MIXED_GROUPS = (
+    "no prompt of the step has two responses: the rows of a group are not one prompt's, so advantages compare prompts"
 )
 TRAINED = 0.25  # mean gradient of a trained prediction at padding, as a share of other tokens'
 SMALL = 0.05  # share of the mean that is added to it, as by a regulariser
@@ -37,15 +45,28 @@ def run(evidence: Evidence) -> CheckResult:
     given = tuple(text for record in evidence.taken[-1:] for text in record.code.get("probabilities", ()))
     if given:
         return CheckResult("loss", violations=given)
+    has_policy = evidence.step.objective.policy is not None and bool(evidence.rollouts)
+    pairs = list_group_advantages(evidence) if has_policy else []
+    is_reversed = bool(pairs) and all(rewarded < other for rewarded, other in pairs)
+    if has_policy and not is_reversed and (faults := tuple(_find_wrong_groups(evidence, pairs))):
+        return CheckResult("loss", violations=faults)
     result = _compare_loss(evidence)
-    if evidence.step.objective.policy is None or result.outcome != "ok":
+    if not has_policy or result.outcome != "ok":
         return result
-    warnings = (REVERSED,) * has_reversed_advantages(evidence) + result.warnings
+    warnings = (REVERSED,) * is_reversed + result.warnings
     if not has_log_probabilities(evidence):
         return replace(result, warnings=warnings)
     shifted = tuple(find_shifted_log_probabilities(evidence))
     measures = (*result.measures, measure_log_probabilities(evidence))
     return replace(result, measures=measures, warnings=warnings, violations=(*shifted, *result.violations))
+
+
+def _find_wrong_groups(evidence: Evidence, pairs: Sequence[tuple[float, float]]) -> Iterator[str]:
+    """Yield a line if advantages are not those of each prompt's own two responses, of which one is rewarded."""
+    if wrong := sum(rewarded <= other for rewarded, other in pairs):
+        yield f"{wrong} of {len(pairs)} {WRONG_ADVANTAGES}"
+    elif evidence.replaces_rewards and not pairs and len(evidence.rollouts[0]) > 2:
+        yield MIXED_GROUPS
 
 
 def _compare_loss(evidence: Evidence) -> CheckResult:
