@@ -56,6 +56,7 @@ ABSENT: Mapping[str, str] = {
 REPLACED: Mapping[str, str] = {
     "cuda": "what the script places on {} stays on the CPU, because this machine has no GPU",
     "rows": "{} was not found: the script reads the rehearsal's rows instead",
+    "taken": "the script reads the rehearsal's rows instead of {}",
     "reader": "{} ends with {} on synthetic rows: the trainer gets the rows without it",
     "fewer": "{} takes more rows than the rehearsal has: the script gets those that there are",
     "picture": "{} were not found: the script opens small ones instead",

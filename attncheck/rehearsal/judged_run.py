@@ -19,6 +19,7 @@ from attncheck.core.results.rehearsal import CLASS, Difference, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.exports import hide_exports, hide_exports_in_diff
 from attncheck.lint.fields.rehearsing import get_setting
+from attncheck.lint.frameworks.own_loop import LENGTH_OF_TRAINING
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal import cutting, execution, missing
 from attncheck.rehearsal.columns import freezes_parameters
@@ -233,6 +234,7 @@ def _describe_judging(stage: Stage, cut: JobCut, ring_size: int) -> dict[str, An
         "makes_rows": stage.read.recognised.framework.general,
         "replaces_rewards": cut.driver == "trl",
         "rates": _read_rates(stage.read, cut),
+        "epochs": _read_epochs(stage.read),
         "is_guessed": stage.is_guessed,
     }
 
@@ -251,6 +253,13 @@ def _read_rates(read: ReadLaunch, cut: JobCut) -> list[float]:
     own = [get_setting(read.job, name) or "" for name in cutting.RATES]
     replacing = [{**cut.sets, **cut.options}.get(name) or "" for name in cutting.RATES]
     return [next((float(v) for v in values if NUMBER.fullmatch(v)), 0.0) for values in (own, [*replacing, *own])]
+
+
+def _read_epochs(read: ReadLaunch) -> float:
+    """Return the number of epochs that a launch of its own loop sets, 0.0 if it may set a number of steps too."""
+    values = [(name, get_setting(read.job, name) or "") for name in LENGTH_OF_TRAINING]
+    given = [(name, float(value)) for name, value in values if NUMBER.fullmatch(value) and float(value) > 0]
+    return given[0][1] if len(given) == 1 and "epochs" in given[0][0] and read.job.trainer == "loop" else 0.0
 
 
 def _freezes(read: ReadLaunch) -> bool:

@@ -258,6 +258,18 @@ def test_a_schedule_is_made_for_batches_or_for_steps(planned: int, faults: int, 
     assert tuple(map(len, _find_schedule(evidence))) == (faults, warnings)
 
 
+@pytest.mark.parametrize(
+    ("planned", "epochs", "warnings"),
+    [(336, 3.0, 0), (340, 3.0, 0), (1350, 3.0, 1), (112, 3.0, 1), (1350, 0.0, 0), (0, 3.0, 0)],
+)
+def test_a_schedule_is_as_long_as_the_training(planned: int, epochs: float, warnings: int) -> None:
+    """Such as one made for batches, which steps with the optimiser; without a number of epochs nothing is known."""
+    step = SimpleNamespace(schedule=("train.py:9",), planned=planned)
+    record = SimpleNamespace(code={"batches": ["450"]})
+    evidence: Any = SimpleNamespace(steps=[step] * 3, taken=[record] * 3, epochs=(), batches=4, trained_epochs=epochs)
+    assert len(list(update._find_other_length(evidence))) == warnings
+
+
 def test_a_tie_that_code_breaks_is_seen() -> None:
     model: Any = LlamaForCausalLM(
         LlamaConfig(

@@ -312,7 +312,7 @@ def open_rows() -> None:
     @functools.wraps(original)
     def open_file(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
         if not is_named and mode == "r" and _is_own_rows(file, rows) and is_script(sys._getframe(1).f_globals):
-            _note_rows(file)
+            _note_rows(file, "taken")
             return original(rows, mode, *arguments, **options)
         try:
             return original(file, mode, *arguments, **options)
@@ -431,8 +431,8 @@ def read_lines_as_array() -> None:
     json.loads = loads  # type: ignore[assignment]
 
 
-def _note_rows(path: Any) -> None:
-    note(os.environ["ATTNCHECK_WATCH"], "rows", os.path.basename(str(path).rstrip(os.sep)))
+def _note_rows(path: Any, kind: str = "rows") -> None:
+    note(os.environ["ATTNCHECK_WATCH"], kind, os.path.basename(str(path).rstrip(os.sep)))
     _note_data_set(str(path))
 
 

@@ -47,6 +47,7 @@ class Evidence:
     data_sets: int = 0  # data sets that a script loaded itself: each has the same rows
     makes_rows: bool = False  # whether the script makes rows of documents itself, because its framework does not
     replaces_rewards: bool = False  # whether synthetic rewards replace the launch's own, which may be costs
+    trained_epochs: float = 0.0  # of the launch's own loop; 0.0: unknown
     rates: tuple[float, float] = (0.0, 0.0)  # the launch's own learning rate, and the one set here; 0.0: unknown
     is_guessed: bool = False  # whether the configuration of the launch's model is not known
     tokens: int = 0  # of the model's tokenizer, without those that the launch adds; 0: unknown

@@ -23,6 +23,7 @@ SAME = 1e-5  # relative, of gradients that are equal on all ranks
 LOGGED_LIMIT = 0.01  # relative, of logged numbers
 SMALL_RATE = 0.05  # share of the launch's learning rate
 ROUND = 50  # a multiple may be a number of batches that the author chose
+OTHER_LENGTH = 1.5  # factor between the steps of a schedule and those of the training
 MIN_STEPS = 4  # later steps with equal numbers of batches
 ROUNDED_AWAY = 0.95  # share of the weights
 PLAINLY_ROUNDED = ("torch.optim.", "bitsandbytes.", "apex.")  # by these Adams: neither stochastically, nor corrected
@@ -73,6 +74,7 @@ def run(evidence: Evidence) -> CheckResult:
         *_find_rounded_away(evidence),
         *_find_empty_clips(taken),
         *_find_unscaled(evidence),
+        *_find_other_length(evidence),
     ]
     warnings += [
         f"dropout is applied in evaluation mode ({', '.join(evidence.drawn)}): the model's answers change from call to "
@@ -184,6 +186,18 @@ def _find_unscheduled(evidence: Evidence) -> Iterator[str]:
         yield f"{rate}: the scheduler that steps ({lines[0]}) is made for another optimiser, not the one that trains"
     elif not lines and all(scheduled) and len(evidence.steps) >= MIN_STEPS and 0 < epoch <= planned:
         yield f"{rate}: its scheduler, which is made for {planned} steps, has not stepped in {len(evidence.steps)}"
+
+
+def _find_other_length(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if a scheduler that steps with the optimiser is made for far more or fewer steps than it takes."""
+    counts = {len(step.schedule) for step in evidence.steps[1 : len(evidence.taken)]}
+    planned = evidence.steps[-1].planned if counts == {1} else 0
+    length = -(-_count_batches(evidence) // evidence.batches) * evidence.trained_epochs
+    if length and planned and not 1 / OTHER_LENGTH < planned / length < OTHER_LENGTH:
+        yield (
+            f"the learning-rate scheduler is made for {planned} steps, but the optimiser takes {length:.0f} in the "
+            f"launch's {evidence.trained_epochs:g} epochs"
+        )
 
 
 def _count_batches(evidence: Evidence) -> int:
