@@ -37,6 +37,7 @@ LEGAL = {
     "mixture": r"3 data sets are loaded and have the same rows here",
     "split_by_sampler": r"of which an epoch draws 810",
     "as_long_as_the_steps": r"of which an epoch draws 16$",
+    "only_a_few": r"12 rows with 12 of 900 documents",
     "held_out": r"810 rows with 810 of 900 documents, of which an epoch draws 810; 90 are in no row",
 }
 WARNED = {
@@ -58,6 +59,7 @@ EVERY_TIME = (
     "split_twice",
     "as_long_as_the_steps",
     "held_out",
+    "only_a_few",
     "workers",
     "mixture",
     "another_order",

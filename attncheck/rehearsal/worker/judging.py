@@ -27,7 +27,7 @@ CHECKS = ("batch", "documents", "update", "loss", "gradients", "learning")
 CAUSES = {
     "loss": ("batch", "documents"),
     "gradients": ("batch", "documents", "loss", "update"),
-    "learning": ("batch", "update"),
+    "learning": ("batch", "update", "loss"),
 }
 OF_STEPS = ("update", "loss", "gradients")  # without a step, "learning" reports that
 OF_WEIGHTS = ("loss", "gradients")  # at one point
@@ -310,6 +310,7 @@ def read_evidence(
         len(list(watch.glob("data-set-*"))),
         makes_rows=bool(message.get("makes_rows")),
         replaces_rewards=bool(message.get("replaces_rewards")),
+        trained_epochs=message.get("epochs", 0.0),
         rates=tuple(message.get("rates", (0.0, 0.0))),
         is_guessed=is_guessed,
         tokens=vocabulary.count_tokens(folder / "model") if model.is_resized and not is_own else 0,

@@ -61,8 +61,8 @@ class Ledger:
     @cached_property
     def replaces(self) -> bool:
         """Whether the samplers draw with replacement, which torch's support, and not only a few documents."""
-        few = FEW_SHARE * len(_list_documents(self.held))
-        return any(epoch.replaces for epoch in self.epochs) and len(_list_documents(self.drawn)) > few
+        few = FEW_SHARE * len(list_documents(self.held))
+        return any(epoch.replaces for epoch in self.epochs) and len(list_documents(self.drawn)) > few
 
     @cached_property
     def lost_words(self) -> dict[int, int]:
@@ -80,12 +80,12 @@ def read_ledger(evidence: Evidence) -> Ledger | None:
     objective = evidence.step.objective
     if evidence.rollouts or objective.policy is not None or objective.preference is not None:
         return None
-    reached = _list_documents(_list_reached(evidence))
+    reached = list_documents(_list_reached(evidence))
     best: Ledger | None = None
     most = 0
     for loader in dict.fromkeys(epoch.loader for epoch in evidence.epochs):
         ledger = Ledger(evidence, [epoch for epoch in evidence.epochs if epoch.loader == loader])
-        shared = len(reached & _list_documents(ledger.held))
+        shared = len(reached & list_documents(ledger.held))
         if shared > most:
             best, most = ledger, shared
     return best
@@ -103,7 +103,7 @@ def find_lost(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
 
 def describe_epoch(evidence: Evidence, ledger: Ledger) -> str:
     """Return the totals of an epoch."""
-    held, drawn = _list_documents(ledger.held), _list_documents(ledger.drawn)
+    held, drawn = list_documents(ledger.held), list_documents(ledger.drawn)
     total = len(ledger.words)
     missing = f"; {total - len(held)} are in no row: held out, filtered or lost" if len(held) < total else ""
     missing += f"; words of {len(ledger.lost_words)} are in no row" if ledger.lost_words else ""
@@ -120,7 +120,8 @@ def _list_reached(evidence: Evidence) -> list[Row]:
     return _find(evidence, [row for taken in evidence.steps for row in taken.rows])
 
 
-def _list_documents(rows: Iterable[Row]) -> set[int]:
+def list_documents(rows: Iterable[Row]) -> set[int]:
+    """Return the documents in rows."""
     return {piece.document for row in rows for piece in row if piece.document >= 0}
 
 
@@ -130,7 +131,7 @@ def _count_beginnings(rows: Iterable[Row]) -> Counter[int]:
 
 def _find_lost_words(ledger: Ledger) -> Iterator[str]:
     """Yield a line if only parts of documents are in rows, as if packing drops their tails."""
-    lost, held = ledger.lost_words, _list_documents(ledger.held)
+    lost, held = ledger.lost_words, list_documents(ledger.held)
     if len(lost) > max(2, CUT_SHARE * len(ledger.words)):
         first = min(lost)
         yield (
@@ -141,7 +142,7 @@ def _find_lost_words(ledger: Ledger) -> Iterator[str]:
 
 def _find_lost_between_rows(ledger: Ledger) -> Iterator[str]:
     """Yield a line if packing loses the document after the last one of each row, as if it did not fit."""
-    held, rows = _list_documents(ledger.held), [row for row in ledger.held if row]
+    held, rows = list_documents(ledger.held), [row for row in ledger.held if row]
     ends, starts = {row[-1].document for row in rows}, {row[0].document for row in rows}
     lost = [document for document in range(len(ledger.words)) if document not in held]
     between = [document for document in lost if document - 1 in ends and document + 1 in starts]
@@ -188,9 +189,9 @@ def find_undrawn(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
         return
     if min(len(epoch.batches) for epoch in ledger.epochs) <= _count_taken(evidence):
         return
-    held, drawn = _list_documents(ledger.held), _list_documents(ledger.drawn)
+    held, drawn = list_documents(ledger.held), list_documents(ledger.drawn)
     if drawn and len(held - drawn) > UNDRAWN_SHARE * len(held):
-        parts = [_list_documents(ledger.read_rows(epoch)) for epoch in ledger.epochs]
+        parts = [list_documents(ledger.read_rows(epoch)) for epoch in ledger.epochs]
         why = ": each rank loads its own part of the data, and its sampler takes a part of that: they are split twice"
         yield (
             f"in one epoch the sampler draws {len(drawn)} of the {len(held)} documents in the data set, and never the "
@@ -210,15 +211,15 @@ def _find_unreached(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     The plan is no evidence if the model got documents of batches beyond those that the ranks took: they came from an
     evaluation, or the loader drew in another order.
     """
-    reached = _list_documents(_list_reached(evidence))
+    reached = list_documents(_list_reached(evidence))
     taken = _count_taken(evidence)
-    counts = Counter(document for row in ledger.held for document in _list_documents([row]))
+    counts = Counter(document for row in ledger.held for document in list_documents([row]))
     given: set[int] = set()
     for epoch in ledger.epochs:
         rows = ledger.read_rows(epoch)
         first: dict[int, int] = {}  # the batch in which a document is drawn first
         for number, batch in enumerate(epoch.batches):
-            for document in _list_documents(rows[n] for n in batch):
+            for document in list_documents(rows[n] for n in batch):
                 first.setdefault(document, number)
         first = {document: number for document, number in first.items() if counts[document] == 1}
         numbers = [number for document, number in first.items() if document in reached]
