@@ -245,6 +245,12 @@ def read_turns(read: ReadLaunch, data: str) -> list[list[str]]:
     return [list(kind) for kind in kinds][:MAX_KINDS] if any(len(kind) > 2 for kind in kinds) else []
 
 
+def has_text_pairs(read: ReadLaunch, data: str) -> bool:
+    """Return whether the first rows of the launch's data are pairs of answers as texts, each with its prompt."""
+    values = [row.get(name) for row in _iter_first_rows(read, data) for name in ("prompt", "chosen", "rejected")]
+    return bool(values) and all(isinstance(value, str) for value in values)
+
+
 def read_prefixes(read: ReadLaunch, data: str) -> dict[str, str]:
     """Return the fields that begin with another field in all first rows of the launch's data: {"chosen": "prompt"}."""
     rows = list(_iter_first_rows(read, data))

@@ -43,6 +43,7 @@ from attncheck.rehearsal.columns import (
     find_console_script,
     find_here,
     find_script,
+    has_text_pairs,
     list_folders_above,
     names_data,
     names_flash_attn,
@@ -178,11 +179,13 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
     if cut.form == "every" and cut.environ.get("ATTNCHECK_ROWS") and reads_pairs(read):
         cut = replace(cut, form="preference_text", objective=UNDOCUMENTED)
     if (
-        cut.form == "preference"
+        cut.form in ("preference", "implicit_preference")
         and "ATTNCHECK_ROWS" in cut.environ
-        and {"completion", "label"} <= {*read_columns(read)}
+        and not materials.real_data
     ):
-        cut = replace(cut, form="answers")
+        makes_answers = {"completion", "label"} <= {*read_columns(read)}
+        own_form: DataForm = "preference_text" if has_text_pairs(read, cut.data) else cut.form
+        cut = replace(cut, form="answers" if makes_answers else own_form)
     if materials.full_model:
         cut = _keep_own_model(read, cut)
     elif "ATTNCHECK_ROWS" in cut.environ:

@@ -28,7 +28,7 @@ from attncheck.lint import run as lint
 from attncheck.lint.context import Request
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
-from attncheck.rehearsal.columns import read_prefixes, read_turns, read_values
+from attncheck.rehearsal.columns import has_text_pairs, read_prefixes, read_turns, read_values
 from attncheck.rehearsal.judged_run import _read_rates
 from attncheck.rehearsal.reading import _find_model_folder
 from attncheck.rehearsal.worker.checks import batch
@@ -201,6 +201,7 @@ def test_answers_repeat_their_prompt_as_in_the_launchs_own_rows(
     Path("loop.py").write_text(text)
     rows = [{"prompt": f"{n} ?", "chosen": f"{n} ? yes", "rejected": "no"} for n in range(4)]
     Path("rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert has_text_pairs(read("python loop.py")[0], "")
     prefixes = read_prefixes(read("python loop.py")[0], "")
     assert prefixes == {"chosen": "prompt"}
     made = [{"prompt": "w3 ", "chosen": "w4", "rejected": "w5"}]
