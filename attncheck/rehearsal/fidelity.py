@@ -130,6 +130,8 @@ def list_unasked(
     if has_text_only:
         yield "images"
     yield "truncated rows" if objective.policy is None else "the rewards"
+    if objective.policy is not None and (get_setting(read.job, "beta") or "0").lower() not in (*OFF_VALUES, "0.0"):
+        yield "the KL term, which is 0 at the first step"
     job, script = read.job, read.recognised.launch.file
     twins = " ".join(deciding_reason(result) for result in results if result.check == "twin" and result.outcome == "ok")
     is_set = any((get_setting(job, name) or "no").lower() not in OFF_VALUES for name in EVALUATES)

@@ -38,6 +38,7 @@ CHECKS = ("batch", "documents", "update", "loss", "gradients", "learning")
 OF_PROCESS = ("run", "repeat", "twin")  # not of a step
 LOGGED_ERROR = re.compile(r"\bERROR\b|^\S*(?:Error|Exception)\b")  # by a script that catches its own
 NUMBER = re.compile(r"\d*\.?\d+(e-?\d+)?", re.IGNORECASE)
+TIED = "whether the head and the embeddings are one parameter"
 FREEZING = re.compile(r"freeze|freezing|frozen|trainable|lora|peft|adapter|tuner")
 
 
@@ -174,6 +175,7 @@ def _list_left_out(stage: Stage, cut: JobCut, own_class: str) -> tuple[str, ...]
     """Return what the rehearsal leaves out."""
     left_out = execution.list_left_out(stage.folder)
     left_out += (LIGER,) * (cut.sets.get(LIGER) == DROP)
+    left_out += (TIED,) * stage.is_guessed  # small releases of a type tie what its default configuration does not
     return left_out + (f"whether the attention of {own_class} itself is right",) * bool(own_class)
 
 
@@ -256,7 +258,7 @@ def _read_rates(read: ReadLaunch, cut: JobCut) -> list[float]:
 
 
 def _read_epochs(read: ReadLaunch) -> float:
-    """Return the number of epochs that a launch of its own loop sets, 0.0 if it may set a number of steps too."""
+    """Return the number of epochs that a script with its own loop is started with, 0.0 if it may get a number of steps."""
     values = [(name, get_setting(read.job, name) or "") for name in LENGTH_OF_TRAINING]
     given = [(name, float(value)) for name, value in values if NUMBER.fullmatch(value) and float(value) > 0]
     return given[0][1] if len(given) == 1 and "epochs" in given[0][0] and read.job.trainer == "loop" else 0.0

@@ -10,7 +10,7 @@ import pytest
 
 from attncheck.core.facts import Absent, Known
 from attncheck.core.launch import Source
-from attncheck.core.rehearsal import Objective
+from attncheck.core.rehearsal import Objective, PolicyGradient
 from attncheck.core.report import Outcome
 from attncheck.core.results.rehearsal import Difference
 from attncheck.core.results.smoke import CheckResult
@@ -164,6 +164,13 @@ def test_settings_that_need_a_gpu_are_not_asked(tmp_path: Path) -> None:
 )
 def test_what_a_rehearsal_leaves_out(options: str, has_text_only: bool, unasked: list[str]) -> None:
     assert list(list_unasked(read(options), Objective(), has_text_only)) == unasked
+
+
+def test_what_a_policys_first_step_leaves_out() -> None:
+    objective = Objective(policy=PolicyGradient())
+    left_out = ["the rewards", "the KL term, which is 0 at the first step", "later epochs"]
+    assert list(list_unasked(read("--beta 0.04"), objective, False)) == left_out
+    assert list(list_unasked(read("--beta 0.0"), objective, False)) == [left_out[0], left_out[2]]
 
 
 def test_what_a_twin_answers_is_asked() -> None:

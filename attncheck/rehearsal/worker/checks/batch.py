@@ -414,12 +414,7 @@ def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
 
 def _find_unlabelled_answers(evidence: Evidence) -> Iterator[str]:
     """Yield a line if the user's words are learned but no answer's, if no objective decides what is learned."""
-    counts: Counter[tuple[str, bool]] = Counter()
-    for piece in evidence.judged_pieces:
-        roles = evidence.step.list_roles(piece.segment, piece.tokens)[1:]
-        words = map(evidence.step.index.vocabulary.is_word, piece.tokens[1:])
-        for role, is_word, is_target in zip(roles, words, piece.is_target.tolist(), strict=True):
-            counts[role, is_target] += is_word
+    counts = Counter(word for seen in _list_learned(evidence) for word in seen)
     if counts["user", True] and counts["assistant", False] and not counts["assistant", True]:
         yield (
             f"none of the {counts['assistant', False]} words of answers has a label, but "
