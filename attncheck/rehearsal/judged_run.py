@@ -258,7 +258,7 @@ def _read_rates(read: ReadLaunch, cut: JobCut) -> list[float]:
 
 
 def _read_epochs(read: ReadLaunch) -> float:
-    """Return the number of epochs that a script with its own loop is started with, 0.0 if it may get a number of steps."""
+    """Return the number of epochs that a loop is started with, 0.0 if it may get a number of steps."""
     values = [(name, get_setting(read.job, name) or "") for name in LENGTH_OF_TRAINING]
     given = [(name, float(value)) for name, value in values if NUMBER.fullmatch(value) and float(value) > 0]
     return given[0][1] if len(given) == 1 and "epochs" in given[0][0] and read.job.trainer == "loop" else 0.0
