@@ -14,6 +14,7 @@ from attncheck.rehearsal.ending import NETWORK_ERRORS, WRITE_ERRORS
 
 ONE_EPOCH = ("1", "1.0")
 NAMED, SEED = 3, "a second start with the seed of the launch"
+RESUMED, EPOCHS = "resumed after step", "two epochs"  # begin the notes on what continues as it should
 DRIFT = 0.05  # of the distance that the steps after the checkpoint move the weights
 PARTS = {"save": "saving a checkpoint", "load": "resuming from a checkpoint"}
 REFUSALS = (*NETWORK_ERRORS, *WRITE_ERRORS)  # of the rehearsal
@@ -65,7 +66,7 @@ def judge_continued(record: Mapping[str, Any], job: Job) -> CheckResult | None:
     if min(epochs.get("epochs", (0,))) < max(epochs.get("epochs", (0,))):
         warnings.append(f"the epochs have different numbers of batches: {epochs['epochs']}")
     if "same" in epochs and not warnings:
-        notes.append(f"two epochs have {epochs['epochs'][0]} batches each")
+        notes.append(f"{EPOCHS} have {epochs['epochs'][0]} batches each")
     if not violations + warnings + notes:
         return None
     return CheckResult("repeat", violations=tuple(violations), warnings=tuple(warnings), notes=tuple(notes))
@@ -94,7 +95,7 @@ def _iter_differences(whole: Mapping[str, Any], resumed: Mapping[str, Any], is_p
 
 def _describe(whole: Mapping[str, Any]) -> str:
     """Return where training resumed."""
-    return f"resumed after step {whole['steps'][0]}{', inside the second epoch' * whole['is_second_epoch']}"
+    return f"{RESUMED} {whole['steps'][0]}{', inside the second epoch' * whole['is_second_epoch']}"
 
 
 def _count(own: Sequence[Any], other: Sequence[Any]) -> str:

@@ -20,6 +20,7 @@ from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_res
 from attncheck.lint.fields.effects import find_effect
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
 from attncheck.lint.rewriting import ReadLaunch
+from attncheck.rehearsal.continuing import EPOCHS, RESUMED
 
 CONSEQUENCE = "a consequence of the failed"  # check, which is not asked either
 ROLLOUTS = "source of the rollouts"
@@ -137,9 +138,12 @@ def list_unasked(
     is_set = any((get_setting(job, name) or "no").lower() not in OFF_VALUES for name in EVALUATES)
     if is_set or (script is not None and ".evaluate(" in script.text):
         yield "evaluation"
-    if any(find_effect(own.name, "", own.value) == "resume" and own.value for own in job.settings):
+    continued = " ".join(note for result in results if result.check == "repeat" for note in result.notes)
+    resumes = any(find_effect(own.name, "", own.value) == "resume" and own.value for own in job.settings)
+    if resumes and RESUMED not in continued:
         yield "a resumed training"
-    yield "later epochs"
+    if EPOCHS not in continued:
+        yield "later epochs"
     if job.plan.accumulation > 1:
         yield "an epoch's short last step"
         if HALVES not in twins:

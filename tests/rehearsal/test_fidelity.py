@@ -166,11 +166,21 @@ def test_what_a_rehearsal_leaves_out(options: str, has_text_only: bool, unasked:
     assert list(list_unasked(read(options), Objective(), has_text_only)) == unasked
 
 
-def test_what_a_policys_first_step_leaves_out() -> None:
+def test_what_the_first_step_of_a_policy_leaves_out() -> None:
     objective = Objective(policy=PolicyGradient())
     left_out = ["the rewards", "the KL term, which is 0 at the first step", "later epochs"]
     assert list(list_unasked(read("--beta 0.04"), objective, False)) == left_out
     assert list(list_unasked(read("--beta 0.0"), objective, False)) == [left_out[0], left_out[2]]
+
+
+def test_what_an_interruption_answers_is_asked() -> None:
+    def unasked(*notes: str) -> set[str]:
+        results = [CheckResult("repeat", notes=notes)]
+        return {*list_unasked(read("--resume_from_checkpoint out/9"), Objective(), False, results)}
+
+    both = {"a resumed training", "later epochs"}
+    assert unasked("resumed after step 2: the same rows") & both == {"later epochs"}
+    assert unasked("two epochs have 8 batches each") & both == {"a resumed training"}
 
 
 def test_what_a_twin_answers_is_asked() -> None:
