@@ -158,7 +158,7 @@ class LaunchJudge:
         """Return the job with the names and problems that are proven, as severe as their evidence allows."""
         release, starts_own = self.release, self.starts_own
         job = proof.settle_names(add_lost_words(job, launch), launch, self.recognised.framework.own_programs, release)
-        job = leave_out_missing_values(job)
+        job = leave_out_missing_values(job, launch)
         knows_transformers = isinstance(self.snapshot.version("transformers"), Known)
         stated_in = self.context.stated.files
         job = proof.leave_out_unproven(job, release, stated_in, knows_transformers, starts_own, self.program)

@@ -2,6 +2,7 @@
 variables that only a comment assigns.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -13,6 +14,7 @@ from attncheck.core.records import replace
 from attncheck.lint.arguments import is_option
 from attncheck.lint.fields.values import NO_VALUE
 from attncheck.lint.fields.written import FALSE_WORDS, TRUE_WORDS
+from attncheck.lint.open_ends import is_script_arguments
 from attncheck.lint.sources import detect_kind
 from attncheck.workers.bash_syntax import find_syntax_error
 
@@ -55,11 +57,19 @@ def add_lost_words(job: Job, launch: Launch) -> Job:
     return replace(job, problems=(*kept, problem))
 
 
-def leave_out_missing_values(job: Job) -> Job:
-    """Return the job without options that have no value, if bash refuses their script: a value may be on that line."""
+def leave_out_missing_values(job: Job, launch: Launch) -> Job:
+    """Return the job without options that have no value but may get one.
+
+    If bash refuses their script, a value may be on that line. The script's arguments may be the value.
+    """
     is_refused = any(problem.message.startswith(REFUSED) for problem in job.problems)
-    kept = tuple(problem for problem in job.problems if not is_refused or NO_VALUE not in problem.message)
-    return replace(job, problems=kept)
+    open_options = {before.location for before, word in itertools.pairwise(launch.whole) if is_script_arguments(word)}
+    kept = (
+        problem
+        for problem in job.problems
+        if NO_VALUE not in problem.message or not (is_refused or problem.location in open_options)
+    )
+    return replace(job, problems=tuple(kept))
 
 
 def is_escaped_blank(word: Word, source: Source) -> bool:

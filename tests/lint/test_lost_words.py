@@ -235,6 +235,23 @@ def test_an_escaped_blank_is_a_word(end: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("script", "count"),
+    [
+        ('{} "$@"\n', 0),
+        ('run() {{ shift; {} "$@"; }}\nrun a\n', 1),
+        ('run() {{ while [[ "$1" != -- ]]; do shift; done; shift; {} "$@"; }}\nrun a -- d\n', 0),
+    ],
+)
+def test_arguments_of_a_script_may_be_an_option_s_value(tmp_path: Path, script: str, count: int) -> None:
+    command = "swift sft --model m --output_dir o --dataset"
+    (tmp_path / "run.sh").write_text(script.format(command))
+    request = Request((read_source(str(tmp_path / "run.sh")),))
+    report = run.run(s.h200(), request, read_model, read_no_file)
+    assert launches_of(report)
+    assert len([item for item in report.findings or () if "has no value" in item.message]) == count
+
+
+@pytest.mark.parametrize(
     ("name", "text", "count"),
     [
         ("run.py", 'import os, sys\npath = sys.argv[1]\nos.system(f"{} --data_path {path} --bf16 True")\n', 0),

@@ -274,6 +274,19 @@ def test_a_case_that_depends_on_an_argument_is_followed_in_each_branch() -> None
     assert argv_texts(loop)[-1] == ["a", "1", "2"], "a case in a loop is not decided by its first round"
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("shift", ["a", "b"]),
+        ('while [[ "$1" != -- ]]; do shift; done; shift', ["a", "${@}"]),
+        ('[[ "$X" == 1 ]] && shift', ["a", "${@}"]),
+    ],
+)
+def test_arguments_that_a_loop_or_a_condition_shifts_are_not_known(body: str, words: list[str]) -> None:
+    (argv,) = [argv for argv in argv_texts(f'f() {{ {body}; a "$@"; }}; f x b') if argv[0] == "a"]
+    assert [word.replace("$@", "${@}") for word in argv] == words
+
+
 AGAINST_BASH = [
     "show a 'b c' \"d\\\"e\" f\\ g $'h\\ti' x\"y\"'z'",
     'X=\'a  b\'; show $X "$X" x$X"y"',

@@ -330,8 +330,10 @@ class ScriptInterpreter(ShellParser):
 
     def _apply_shift(self, argv: Sequence[Field]) -> None:
         shift_count = int(argv[1].text) if len(argv) > 1 and re.fullmatch(r"\d{1,3}", argv[1].text) else 1
+        repeats = any(compound.kind == LOOP for compound in self.own_compounds())
         if self.scope.positional is not None:
-            self.scope.positional = self.scope.positional[shift_count:]
+            is_counted = self._is_assigned() and not repeats
+            self.scope.positional = self.scope.positional[shift_count:] if is_counted else None
 
     def _apply_declaration(self, command: SimpleCommand, name_index: int, argv: Sequence[Field]) -> None:
         exported = argv[0].text == "export" or any(
