@@ -63,6 +63,7 @@ def test_what_it_trains_is_read() -> None:
         ("torchrun pretrain_gpt.py --sft --seq-length 4096", "megatron"),
         ("megatron sft --tensor_model_parallel_size 2 --model x", "ms-swift"),
         ("python train.py --per_device_train_batch_size 1 --output_dir x", "transformers"),
+        ("torchrun swift/cli/_megatron/sft.py --num_layers 2 --micro_batch_size 1 --seq_length 9", "ms-swift"),
         ("python -m verl.trainer.main_ppo --config-name ppo_megatron_trainer actor_rollout_ref.model.path=x", "verl"),
         ("torchrun tools/run_text_generation_server.py --num-layers 2 --seq-length 2 --micro-batch-size 1", ""),
         ("python tools/checkpoint/convert.py --target-tensor-parallel-size 2", ""),

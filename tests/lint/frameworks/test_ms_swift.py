@@ -65,6 +65,10 @@ def rewrite_command(more: str, version: str, sets: dict[str, str], command: str 
         ("python -m swift.cli.main rlhf --rlhf_type grpo --model x", "grpo"),
         ("python swift/cli/main.py sft --model x", "sft"),
         ("python -m swift.cli._megatron.main sft --model x", "megatron"),
+        (
+            "torchrun swift/cli/_megatron/sft.py --model x --num_layers 2 --micro_batch_size 1 --seq_length 9",
+            "megatron",
+        ),
         ("python -m other.cli.main sft --model x", ""),
         ("python -m swift.cli.main infer --model x", ""),
         ("swift infer --model x", ""),

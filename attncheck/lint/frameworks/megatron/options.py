@@ -98,7 +98,8 @@ def is_own_launch(launch: Launch) -> bool:
         return False
     program = launch.words[0].text
     name = program.rsplit("/", 1)[-1].removesuffix(".py")
-    if any(part in name.lower() for part in OTHER_USES) or not program.endswith(".py"):
+    is_swift = "swift/cli/" in program  # ms-swift's programs have Megatron-LM's options
+    if is_swift or any(part in name.lower() for part in OTHER_USES) or not program.endswith(".py"):
         return False
     if launch.trainers is not None:
         return any(name.startswith("megatron.") for name in launch.trainers)

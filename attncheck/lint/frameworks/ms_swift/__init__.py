@@ -88,13 +88,14 @@ def detect_verb(launch: Launch) -> str:
         return (MEGATRON if command == MEGATRON else verb) if verb in ms_swift.VERBS else ""
     if launch.words:
         first = launch.words[0].text.removesuffix(".py").replace("/", ".")
+        if "swift.cli._megatron." in first:
+            return MEGATRON
         own_verb = next((verb for verb in ms_swift.VERBS if first.endswith(f"swift.cli.{verb}")), "")
         installed = SCRIPT_OF_SWIFT.search(launch.words[0].text)
         own_verb = own_verb or (installed[1] if installed and installed[1] in ms_swift.VERBS else "")
         if launch.trainers is not None:
             return own_verb or _find_used_verb(launch.trainers)
-        own_verb = own_verb or ms_swift.OLD_SCRIPTS.get(first.rsplit(".", 1)[-1], "")
-        return own_verb or (MEGATRON if "swift.cli._megatron." in first else "")
+        return own_verb or ms_swift.OLD_SCRIPTS.get(first.rsplit(".", 1)[-1], "")
     return _detect_verb_of_file(launch)
 
 
