@@ -15,7 +15,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from attncheck.rehearsal.columns import OWN_COLLATOR, _iter_columns
-from attncheck.rehearsal.watcher import losses, script_code
+from attncheck.rehearsal.watcher import batches, losses, script_code
 from attncheck.rehearsal.watcher.describe import _is_untied
 from attncheck.rehearsal.watcher.stand_ins import _choose_folder
 from attncheck.rehearsal.worker.checks import learning, update
@@ -191,6 +191,16 @@ def test_tokens_that_a_script_adds_are_noted(monkeypatch: pytest.MonkeyPatch) ->
     assert tokenizer.add_tokens(["<pad>", "<|im_end|>"]) == 2 and "added" not in script_code.CODE
     assert tokenizer.add_special_tokens({"additional_special_tokens": ["<fact>", "</fact>"]}) == 2
     assert script_code.CODE["added"] == ["3", "4"] and script_code.CODE["adds"][0].startswith("test_own_code.py:")
+
+
+@pytest.mark.parametrize(("ranks", "faults"), [((2, 2), 1), ((1, 2), 0), ((2, 1), 0)])
+def test_rows_are_split_across_ranks_once(ranks: tuple[int, int], faults: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "CODE", {})
+    rows = range(8)
+    sampler = torch.utils.data.DistributedSampler(rows, num_replicas=ranks[0], rank=0)  # type: ignore[arg-type]
+    shard = type("BatchSamplerShard", (), {"num_processes": ranks[1]})()  # accelerate is not installed here
+    batches._note_shards([shard, torch.utils.data.BatchSampler(sampler, 2, False), sampler])
+    assert len(batches.CODE) == faults
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ def watch_epochs(folder: str) -> Callable[[Any], None]:
         for own in (*_list_samplers(iterator), iterator._collate_fn):
             note_code("data", own)
         note_order(sys._getframe(2), _list_samplers(iterator))
+        _note_shards(_list_samplers(iterator))
         if iterator._dataset_kind and iterator._num_workers > 1:
             reader = getattr(iterator._dataset, "__iter__", None)
             CODE["workers"] = [f"each of {iterator._num_workers} workers reads all of {describe_code(reader)}"]
@@ -79,6 +80,14 @@ def watch_epochs(folder: str) -> Callable[[Any], None]:
             _follow(module._BaseDataLoaderIter, name, plan)
 
     return patch
+
+
+def _note_shards(samplers: list[Any]) -> None:
+    """Note that rows are split across ranks by a script's sampler, and by accelerate again (1.15.0 data_loader.py)."""
+    sizes = {type(own).__name__: getattr(own, "num_replicas", getattr(own, "num_processes", 1)) for own in samplers}
+    own, again = sizes.get("DistributedSampler", 1), sizes.get("BatchSamplerShard", 1)
+    if min(own, again) > 1:
+        CODE["split_twice"] = [f"1 of {own * again} rows for each of {again} ranks"]
 
 
 def _list_samplers(iterator: Any) -> list[Any]:

@@ -43,6 +43,9 @@ CODE_FAULTS = {  # part of the script's code, as the watcher's `script_code.py` 
     "as_texts": (
         "{} returns one reward for all completions: it looks into them as texts, but each is a list of messages"
     ),
+    "split_twice": (
+        "an epoch has {}: the loader's DistributedSampler splits them across ranks, and accelerate's prepare again"
+    ),
 }
 CODE_TEXTS = {  # the same, of what an author may intend
     "dropped": (
@@ -95,13 +98,13 @@ def run(evidence: Evidence) -> CheckResult:
     chooses = chooses or (ledger is not None and ledger.replaces) or evidence.data_sets > 1
     warnings = list(repeated if evidence.makes_rows else ())  # a script may write a question twice
     repeats = () if chooses or repeated else (*_find_repeats(evidence, ledger), *find_lost_rollouts(evidence))
-    violations = [*_find_foreign_words(evidence), *pairs, *lost, *repeats, *cuts]
+    violations = _tell_code(evidence, CODE_FAULTS)  # causes before their effects
+    violations += [*_find_foreign_words(evidence), *pairs, *lost, *repeats, *cuts]
     violations += () if evidence.makes_rows else repeated
     violations += _find_doubled_beginnings(evidence)
     if ledger is not None:
         violations += find_lost(evidence, ledger)
         warnings += (find_uneven if ledger.replaces else find_undrawn)(evidence, ledger)
-    violations += _tell_code(evidence, CODE_FAULTS)
     warnings += [*_tell_code(evidence, CODE_TEXTS), *_find_misplaced_headers(evidence)]
     wrong_pictures, picture_notes = _judge_pictures(evidence)
     violations += wrong_pictures
