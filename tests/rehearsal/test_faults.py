@@ -54,7 +54,9 @@ FAULTS: dict[str, Fault] = {
     "prompt_labelled": Fault("ATN431", r"labels are on the user's words", "--answers_only", objective=ANSWERS),
     "end_hidden": Fault("ATN431", r"the last token of every document, \d+, is hidden by the attention mask"),
     "end_unlabelled": Fault("ATN431", r"does not learn to stop"),
-    "end_missing": Fault("ATN431", r"no token ends any of the 4 answers .* does not learn to stop", "--answers_only"),
+    "end_missing": Fault(
+        "ATN431", r"no token ends a document in any of 4: the model does not learn to stop", "--answers_only"
+    ),
     "answers_labelled_late": Fault(
         "ATN431", r"no label is on the first 1 words of each of 4 answers", "--answers_only"
     ),

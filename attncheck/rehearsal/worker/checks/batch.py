@@ -115,7 +115,7 @@ def run(evidence: Evidence) -> CheckResult:
             violations += [*_find_unlabelled_answers(evidence), *_find_unlabelled_ends(evidence)]
             violations += [*_find_hidden_ends(evidence), *_find_learned_speakers(evidence, {"user"})]
             warnings += _find_learned_speakers(evidence, {"tool"})
-            violations += [*_find_late_answers(evidence), *_find_missing_ends(evidence)]
+            violations += _find_late_answers(evidence)
             warnings += _find_short_masks(evidence)
     return CheckResult(
         "batch",
@@ -530,16 +530,10 @@ def _find_unlabelled_ends(evidence: Evidence) -> Iterator[str]:
     )
     for name, whole in groups.items():
         if not any(_ends_in_target(piece, evidence) for piece in whole):
-            yield (f"the token that ends {name} has a label in none of {len(whole)}: the model does not learn to stop")
-
-
-def _find_missing_ends(evidence: Evidence) -> Iterator[str]:
-    """Yield a line if prompts are masked, and no token follows any of the answers, which are learned to their end."""
-    index = evidence.step.index
-    whole = [own for own in evidence.judged_pieces if own.segment.words == len(index.words[own.segment.document])]
-    is_masked = all(not bool(piece.is_target[0]) and bool(piece.is_target[-1]) for piece in whole)
-    if len(whole) >= MIN_LATE and is_masked and all(index.vocabulary.is_word(piece.tokens[-1]) for piece in whole):
-        yield f"no token ends any of the {len(whole)} answers that are learned: the model does not learn to stop"
+            is_ended = any(_has_end(piece, evidence) for piece in whole)
+            end = f"the token that ends {name} has a label in none of {len(whole)}"
+            end = end if is_ended else f"no token ends {name} in any of {len(whole)}"
+            yield f"{end}: the model does not learn to stop"
 
 
 def _find_misplaced_headers(evidence: Evidence) -> Iterator[str]:
@@ -587,9 +581,16 @@ def _name_kind(piece: Piece, evidence: Evidence) -> str:
 
 
 def _is_whole(piece: Piece, evidence: Evidence) -> bool:
+    """Return whether a document is complete with its end; one without an end, if only its answer is learned."""
     words = evidence.step.index.words[piece.segment.document]
-    is_word = evidence.step.index.vocabulary.is_word
-    return piece.segment.offset == 0 and piece.segment.words == len(words) and not is_word(piece.tokens[-1])
+    if piece.segment.offset or piece.segment.words != len(words):
+        return False
+    by_script = evidence.step.objective.targets == "labelled"
+    return _has_end(piece, evidence) or (by_script and piece.is_target[[0, -1]].tolist() == [False, True])
+
+
+def _has_end(piece: Piece, evidence: Evidence) -> bool:
+    return not evidence.step.index.vocabulary.is_word(piece.tokens[-1])
 
 
 def _ends_in_target(piece: Piece, evidence: Evidence) -> bool:
