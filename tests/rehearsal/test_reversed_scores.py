@@ -44,6 +44,7 @@ def test_scores_of_the_wrong_direction(slopes: tuple[float, ...], wrong: int, co
         ({0: 0.0, 1: 0.0, 2: 0.0, 3: 0.0}, "2 of 2 prompts give"),  # normalised over other prompts' responses
         ({0: 1.0, 1: -1.0, 2: -1.0, 3: 1.0}, "1 of 2 prompts give"),  # those of other responses
         ({0: 1.0, 2: 1.0, 4: 1.0}, "no prompt of the step has two responses"),
+        ({0: 1.0, 3: -1.0, 5: -1.0}, ""),  # the script chooses some of each group
         ({0: 1.0, 2: 1.0}, ""),  # of which more may come in another step
     ],
 )

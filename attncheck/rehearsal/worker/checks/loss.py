@@ -66,7 +66,8 @@ def _find_wrong_groups(evidence: Evidence, pairs: Sequence[tuple[float, float]])
     if wrong := sum(rewarded <= other for rewarded, other in pairs):
         yield f"{wrong} of {len(pairs)} {WRONG_ADVANTAGES}"
     elif evidence.replaces_rewards and not pairs and len(evidence.rollouts[0]) > 2:
-        yield MIXED_GROUPS
+        # A script may choose some responses of each group; a prompt's first one is always the rewarded one.
+        yield from [MIXED_GROUPS] * all(rollout.document % 2 == 0 for rollout in evidence.rollouts[0])
 
 
 def _compare_loss(evidence: Evidence) -> CheckResult:
