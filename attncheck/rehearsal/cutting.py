@@ -168,9 +168,9 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         raise NothingToRehearse(f"{read.job.location}: {cut}")
     if materials.real_data:
         cut = _take_own_data(read, cut)
-    elif cut.form == "messages" and "ATTNCHECK_ROWS" in cut.environ:
+    elif cut.form in ("messages", "prompt_completion") and "ATTNCHECK_ROWS" in cut.environ:
         makes_rows = bool(TEXT_COLUMNS & {*read_columns(read)})
-        if makes_rows or chooses_targets(read):
+        if makes_rows or (cut.form == "messages" and chooses_targets(read)):
             form: DataForm = "every" if makes_rows else cut.form
             cut = replace(cut, form=form, objective=replace(cut.objective, targets="labelled"))
     data = find_data_option(read.recognised.launch)

@@ -121,6 +121,25 @@ def test_a_script_that_writes_its_settings_out_is_read_before_its_options() -> N
     assert kept.sets["max_steps"] == "30" and kept.objective.is_documented
 
 
+@pytest.mark.parametrize(("field", "form"), [("question", "every"), ("", "prompt_completion")])
+def test_rows_that_a_script_makes_have_the_fields_that_it_reads(
+    field: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if only completions are learned."""
+    rows = f"rows = [{{'prompt': row['{field}']}} for row in read()]\n" if field else ""
+    text = (
+        "from transformers import AutoModelForCausalLM\nfrom trl import SFTConfig, SFTTrainer\n"
+        f"model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-0.5B')\n{rows}"
+        "SFTTrainer(model, args=SFTConfig(output_dir='o', completion_only_loss=True)).train()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(text)
+    source = Source("run.sh", "python train.py", "shell")
+    script = Source("train.py", text, "python")
+    [launch] = read_launches(laptop(), source, lambda name: Absent("not here"), {"train.py": script}.get)
+    assert cutting.cut_job(launch, cutting.make_materials(launch, STAGE, 30, False, 2)).form == form
+
+
 def test_settings_in_a_script_have_no_place_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
         "import argparse\nfrom transformers import AutoModelForCausalLM\nfrom trl import SFTConfig, SFTTrainer\n"
