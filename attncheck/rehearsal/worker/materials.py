@@ -114,7 +114,10 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     documents, rows = make_data(message["documents"], message["seed"], form, vocabulary, message.get("turns", ()))
     rows, columns = fit_rows(rows, message)
     answer["made_up"] = [
-        name for name in columns if name == "label" or (ANSWER_NAME.search(name) and rows[0].get(name) == "")
+        name
+        for name in columns
+        if (name == "label" and name not in message.get("values", {}))
+        or (ANSWER_NAME.search(name) and rows[0].get(name) == "")
     ]
     has_pictures = (folder / multimodal.FOLDER).exists()
     if has_pictures:
