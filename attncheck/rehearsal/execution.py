@@ -248,6 +248,11 @@ def name_read_kind(folder: str) -> str:
     return kinds[0] if len(kinds) == 1 else ""
 
 
+def name_untrained(folder: str) -> str:
+    """Return the class of a model that is called in training mode and has no trained parameter, "" if there is none."""
+    return next((name for kind, name in _read_notes(folder) if kind == "untrained"), "")
+
+
 def read_watcher_failures(folder: str, status: int | None = 0) -> str:
     """Return why the watcher could not enter a process, "" if it could, or if the launch's exit status explains it."""
     watch = Path(folder) / "watch"

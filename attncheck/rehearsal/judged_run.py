@@ -217,6 +217,8 @@ def _explain_blindness(stage: Stage, lines: Sequence[str]) -> str:
     failure = execution.read_watcher_failures(stage.folder) or execution.describe_data_parallel(stage.folder)
     error = next((line.strip()[:200] for line in reversed(lines) if LOGGED_ERROR.search(line)), "")
     blind = "the launch succeeded, but no step of a transformers model was observed"
+    if untrained := execution.name_untrained(stage.folder):
+        blind += f": the {untrained} that it calls in training mode has no trained parameter, as if all are frozen"
     return failure or (f"{blind}; it printed: {error}" if error else blind)
 
 

@@ -149,6 +149,14 @@ def test_settings_that_need_a_gpu_are_not_asked(tmp_path: Path) -> None:
     assert execution.list_left_out(str(tmp_path)) == ("use_liger_kernel",)
 
 
+def test_a_model_that_nothing_trains_is_named(tmp_path: Path) -> None:
+    """As an adapter that is loaded without is_trainable."""
+    (tmp_path / "watch").mkdir()
+    assert not execution.name_untrained(str(tmp_path))
+    (tmp_path / "watch" / "absent-untrained-Qwen2ForCausalLM").touch()
+    assert execution.name_untrained(str(tmp_path)) == "Qwen2ForCausalLM"
+
+
 @pytest.mark.parametrize(
     ("options", "has_text_only", "unasked"),
     [

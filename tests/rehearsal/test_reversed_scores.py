@@ -18,6 +18,7 @@ from attncheck.rehearsal.worker.rollouts import list_group_advantages
         ((-1.0, 1.0, -1.0, 1.0), 0, 4),  # a step raises what has a negative slope
         ((1.0, -1.0, 1.0, -1.0), 4, 4),
         ((1.0, -1.0, -1.0, 1.0), 2, 4),
+        ((-1.0, 1.0, -1.0, -1.0), 0, 4),  # by a term that keeps scores small
         ((1.0, -1.0, 0.0, 0.0), 2, 2),  # the second pair's margin is wide enough
     ],
 )

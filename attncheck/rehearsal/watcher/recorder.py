@@ -145,6 +145,8 @@ class Recorder:
             self.listener[0].__enter__()
         if self.entered is None and not _has_trained_parameters(model):
             CODE["others"] = [type(model).__name__]
+            if model.training and torch.is_grad_enabled() and self.trained is None:
+                note(self.folder, "untrained", type(model).__name__)
         if not torch.is_grad_enabled() and model is self.trained and self.is_recording:
             CODE["ungraded"] = [name_line(find_script_frame(sys._getframe(2)) or sys._getframe(2))]
         if model is self.adapted or not torch.is_grad_enabled():

@@ -191,7 +191,8 @@ def _find_reversed_scores(evidence: Evidence) -> str:
     slopes = [(chosen, slope) for chosen, slope in slopes if slope]  # a margin may be wide enough
     wrong = [slope for chosen, slope in slopes if chosen == (slope > 0)]
     text = "the loss lowers the scores of chosen answers and raises those of rejected ones in"
-    return f"{text} {len(wrong)} of {len(slopes)} answers" if wrong else ""
+    # a term that keeps scores small turns a few
+    return f"{text} {len(wrong)} of {len(slopes)} answers" if wrong and 2 * len(wrong) >= len(slopes) else ""
 
 
 def _tell_own_loss(evidence: Evidence, explanation: Explanation | None) -> CheckResult:
