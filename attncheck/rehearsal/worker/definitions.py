@@ -6,8 +6,11 @@ each answer has its own weight of either sign at the first step, because the mod
 value is not such a sum.
 """
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -21,6 +24,7 @@ from attncheck.smoke.worker.testbed import gradient_error
 # gemma3n, which has sparse activations. Faults are at 1e-2.
 FP32_GRADIENT_LIMIT = 5e-4
 LEAST_EXPONENT = 14
+Answer = TypeVar("Answer")
 SCALE_LIMIT = 5e-3  # relative error of the gradients' norm: a larger factor, which Adam hides, is an error
 
 
@@ -122,6 +126,21 @@ def compute_gradients(evidence: Evidence, definition: Definition) -> dict[str, T
     return total
 
 
+def computed_once(function: Callable[[Evidence, Definition], Answer]) -> Callable[[Evidence, Definition], Answer]:
+    """Return a function that keeps its answers with the evidence: gradients of many experts are slow to compare."""
+
+    @functools.wraps(function)
+    def call(evidence: Evidence, definition: Definition) -> Answer:
+        key = (function.__name__, definition)
+        if key not in evidence.computed:
+            evidence.computed[key] = function(evidence, definition)
+        answer: Answer = evidence.computed[key]
+        return answer
+
+    return call
+
+
+@computed_once
 def fit_gradients(evidence: Evidence, definition: Definition) -> Fit | None:
     """Compare the gradients of the step with a definition's; None if they were not recorded."""
     expected = compute_gradients(evidence, definition)
@@ -160,6 +179,7 @@ def _flatten(gradient: Tensor | None, like: Tensor) -> Tensor:
     return torch.zeros(like.numel(), dtype=torch.float64) if gradient is None else gradient.double().flatten()
 
 
+@computed_once
 def gradient_limit(evidence: Evidence, definition: Definition) -> float:
     """Return the largest allowed relative error of the gradients: several times their rounding error."""
     if evidence.rounded is None:

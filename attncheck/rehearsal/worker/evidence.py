@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,6 +54,7 @@ class Evidence:
     tokens: int = 0  # of the model's tokenizer, without those that the launch adds; 0: unknown
     deviations: tuple[str, ...] = ()  # how the job's model differs from transformers' with its configuration
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
+    computed: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:
         """Return the reference of a piece."""
