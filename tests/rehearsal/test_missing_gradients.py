@@ -10,6 +10,7 @@ import torch
 
 from attncheck.rehearsal.worker.checks import gradients
 from attncheck.rehearsal.worker.checks.gradients import _find_own_factors, _list_missing
+from attncheck.rehearsal.worker.definitions import Definition, computed_once
 
 
 def list_missing(**observed: torch.Tensor) -> list[str]:
@@ -49,3 +50,18 @@ def test_the_script_s_code_in_the_model_is_named_if_no_gradient_arrives(monkeypa
     monkeypatch.setattr(gradients, "fit_gradients", lambda *_: None)
     (text,) = gradients.run(evidence).violations
     assert text.startswith("no gradient reaches 1 of 1") and text.endswith("code in the model: Own.forward")
+
+
+def test_an_answer_is_kept_for_one_evidence_and_definition() -> None:
+    counted: list[Definition] = []
+
+    @computed_once
+    def count(evidence: Any, definition: Definition) -> int:
+        counted.append(definition)
+        return len(counted)
+
+    evidences: list[Any] = [SimpleNamespace(computed={}) for _ in range(2)]
+    first, second = evidences
+    mean, other = Definition("step_tokens"), Definition("step_tokens", shift=2)
+    assert [count(first, mean), count(first, Definition("step_tokens"))] == [1, 1]
+    assert [count(first, other), count(second, mean), count(first, mean)] == [2, 3, 1]
