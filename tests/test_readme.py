@@ -11,12 +11,14 @@ import pytest
 from attncheck import __version__
 from attncheck.cli.app import command_names
 from attncheck.doctor.engine import all_rules
+from attncheck.doctor.knowledge.clashes import load_clashes
 from attncheck.doctor.rule_list import rule_title
 from tests.snippets import find_argument_error
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RULES = ROOT / "docs" / "rules.md"
+CLASHES = ROOT / "docs" / "settings-that-clash.md"
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
 
 
@@ -36,6 +38,29 @@ def render_rule_table() -> str:
 
 def test_the_rule_table_is_the_one_of_the_rules() -> None:
     assert generated_block(RULES, "rules") == render_rule_table(), "run: python -m tests.update_docs"
+
+
+def render_clash_table() -> str:
+    rows = ["| framework | releases | what goes wrong | read in |", "|---|---|---|---|"]
+    for clash in load_clashes():
+        message = re.sub(r"\{(\w+)\}", r"`\1`", clash.message)
+        end = f" until {clash.until}" if clash.until else " to the last one read"
+        releases = f"{clash.package} {clash.since}".strip() + end
+        cells = (clash.framework.replace("|", ", "), releases, message, clash.source)
+        rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_table_of_clashes_is_the_one_of_lint() -> None:
+    assert generated_block(CLASHES, "clashes") == render_clash_table(), "run: python -m tests.update_docs"
+
+
+def test_the_titles_that_were_read_are_listed_with_the_releases_that_fix_them() -> None:
+    """At least 150 of them; a title without a release is one of a change that no release has."""
+    text = CLASHES.read_text(encoding="utf-8")
+    titles = re.findall(r"^\| ([^|]*) \| (?:\[#\d+\]\(https://github\.com/|\w{9} \|)", text, re.MULTILINE)
+    assert len(titles) >= 150
+    assert sum(bool(re.match(r"\d+\.\d+", fixed)) for fixed in titles) > 0.95 * len(titles)
 
 
 def test_the_readme_is_one_page() -> None:
