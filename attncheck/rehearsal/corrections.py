@@ -48,10 +48,8 @@ def _iter_proposals(read: ReadLaunch, cut: JobCut, failed: Sequence[str], ranks:
     for problem in read.job.problems:  # errors that lint reports, in the launch's own settings
         if problem.sets and problem.consequence == ("refuses" if "run" in failed else "wrong"):
             yield dict(problem.sets)
-    for sets in cut.corrections if "documents" in failed or (cut.driver and "gradients" in failed) else ():
-        is_switched_off = DROP in sets.values()  # an option that the launch sets
-        if not set(sets) & {"packing"} or is_switched_off or plan.packed or plan.packing == "mask_2d":
-            yield dict(sets)
+    if "documents" in failed or (cut.driver and "gradients" in failed):
+        yield from map(dict, cut.corrections)
     if "documents" in failed or "gradients" in failed:
         if plan.packed or plan.packing == "mask_2d":
             yield {"packing": "off"}

@@ -578,3 +578,21 @@ def test_a_fix_that_brings_another_problem_is_not_offered() -> None:
     text = with_model(with_package(h200(), "trl", "0.23.0"))
     command = command.replace("sft_vlm", "sft")
     assert list_fixes(text) == [("ATN820", 1)]
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("--padding_free True", "--padding_free false"),
+        ("--packing --padding_free True", "--packing false --padding_free false"),
+        ("--packing", "--packing false"),
+        ("--packing --padding_free False", "--packing false --padding_free False"),
+    ],
+)
+def test_a_launch_without_packing_joins_no_rows(written: str, kept: str) -> None:
+    """A batch of padding_free is joined into one row as well; --packing false changed nothing of it."""
+    launch = parse_launch(f"{SFT_COMMAND}{written}\n")
+    edits = TRL.write(launch, TRL.read(launch, "0.21.0", h200()), {"packing": "off"})
+    changed = editing.apply_edits(launch.source, edits)
+    assert changed.strip() == f"{SFT_COMMAND}{kept}"
+    assert not read_job(changed, "0.21.0").plan.packed

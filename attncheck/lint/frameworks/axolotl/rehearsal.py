@@ -76,7 +76,6 @@ TURN_ENDS = {
 # Templates with turns that are known where a processor makes the rows, if the small tokenizer has their tokens.
 KNOWN_TURNS = ("qwen2_vl", "qwen3_5", "llama3_2_vision")
 OWN_TEMPLATES = ("tokenizer_default", "jinja")  # the tokenizer's template, or one in the file
-CORRECTIONS = ({"packing": "off"},)
 PAIR_TRAINERS = {"dpo": "dpo", "ipo": "dpo", "simpo": "cpo", "orpo": "orpo", "kto": "kto"}  # values of `rl`, TRL's
 REPLACED_STRATEGY = "the data's prompt strategy is left out: a prompt and its answers are texts"
 TRL_NAMES = {
@@ -177,7 +176,6 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
             *_list_remarks(job, materials),
         ),
         pictures="parts" if collates_pictures and has_room else "",
-        corrections=CORRECTIONS,
         whole_rows=whole_rows,
     )
 

@@ -57,7 +57,6 @@ LEFT_OUT = (
 )
 RPO_OFF_SINCE = "3.8.0"
 CHANGED_PAIRS = ("ld_alpha", "loss_weights", "f_divergence_type", "reference_free", "loss_scale")
-CORRECTIONS = ({"packing": "off"},)
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
@@ -129,7 +128,6 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
             *list_left_out(job, materials),
             *list_other_references(job, "ref_model"),
         ),
-        corrections=CORRECTIONS,
         rank_corrections=TRAINER_RANK_CORRECTIONS,
     )
 

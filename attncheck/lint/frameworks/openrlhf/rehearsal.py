@@ -41,7 +41,6 @@ LEFT_OUT = (
     *("logger.wandb.key", "logger.wandb.org", "logger.wandb.group", "logger.tensorboard_dir", "use_ms"),
     *("eval.dataset", "ckpt.save_hf", "ckpt.load_enable", "data.dataset_probs", "data.dataset_split"),
 )
-CORRECTIONS = ({"packing": "off"},)
 ACROSS_RANKS = "0.10.3"
 EVALUATED = 34  # rows of which 3 % are one: 0.6.4 utils/utils.py:105 evaluates these, and fails without any
 
@@ -97,7 +96,6 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
             *(f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and this machine has none: left out" for name in left_out),
             *list_other_references(job, "ref.model_name_or_path"),
         ),
-        corrections=CORRECTIONS,
     )
 
 

@@ -240,6 +240,10 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
     """Return the edits that rename `job.unknown_settings` and set `sets`, in the names of `job.version`."""
     settings = _parse_settings(launch, job.trainer, job.version, list_releases("transformers")[-1])
     new_values = shared.translate_keys(sets, _field_names(settings), settings.has_any)
+    if sets.get("packing") == "off" and settings.is_on("padding_free"):  # this joins the rows of a batch too
+        new_values["padding_free"] = "false"
+        if not settings.is_on("packing"):
+            new_values.pop("packing", None)
     ring_edits = tuple(shared.resize_parallelism(launch, sets["ring_size"])) if "ring_size" in sets else ()
     known_values = {name: value for name, value in new_values.items() if name in settings.options.current}
     return (*edit_settings(launch, settings, job.unknown_settings, known_values), *ring_edits)

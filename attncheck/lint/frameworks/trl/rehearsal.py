@@ -60,7 +60,6 @@ REFACTORED = "0.29"  # DPOTrainer was rewritten (0.28.0 and 0.29.1 trainer/dpo_t
 # Settings of DPO that weight tokens or pairs by the model's output, or add another loss.
 CHANGED_LOSS = ("ld_alpha", "use_weighting", "rpo_alpha", "reference_free", "loss_weights", "use_liger_loss")
 SCRIPTS = ("sft", "dpo", "grpo", "kto", "reward", "rloo")  # programs in trl/scripts
-DPO_CORRECTIONS = ({"padding_free": "false"},)
 # Trainers whose loss is unknown -> the form of their data: trl 1.16.0 trainer/reward_trainer.py and
 # experimental/.
 OTHER_FORMS: Mapping[str, DataForm] = {
@@ -80,7 +79,7 @@ OTHER_MODELS = (
 NO_GENERATION = ("judge", "reward_funcs", "use_vllm", "max_completion_length", "max_new_tokens")
 TAKES_FILE = "0.18"  # as its command
 PICTURES = "0.22"  # trainer/sft_trainer.py has a collator for images since
-CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
+CORRECTIONS = ({"packing_strategy": "bfd"},)  # "wrapped" cuts one stream of documents into rows
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
@@ -164,7 +163,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
             *(["dataset_kwargs is left out: TRL's command prepares the rows"] if own_rows else []),
             *([f"removed, because trl {job.trainer} does not know them: {', '.join(foreign)}"] if foreign else []),
         ),
-        corrections={"sft": CORRECTIONS, "dpo": DPO_CORRECTIONS}.get(job.trainer, ()),
+        corrections=CORRECTIONS if job.trainer == "sft" and is_on(job, "packing") else (),
         rank_corrections=TRAINER_RANK_CORRECTIONS if job.trainer == "sft" else (),
         whole_rows=WHOLE_ROWS,
     )
