@@ -1,9 +1,9 @@
 """Merges the rules' findings on each node: one finding on sixty nodes becomes one finding that names them."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 
 from attncheck.core.node_ranges import format_nodes, name_nodes
+from attncheck.core.records import dataclass, list_fields, replace
 from attncheck.core.report import Finding, Report, Skip, by_severity
 from attncheck.core.results.cluster import NodeFinding
 from attncheck.core.results.doctor import DoctorSection
@@ -34,7 +34,7 @@ def judge_nodes(
     """Return the rules' findings on all nodes together, with all of their needs; there is at least one node."""
     nodes_by_identity: dict[tuple[int, ...], list[int]] = {}
     for node, snapshot in snapshots.items():
-        identity = tuple(id(value) for name, value in vars(snapshot).items() if name != "taken")
+        identity = tuple(id(getattr(snapshot, name)) for name in list_fields(Snapshot) if name != "taken")
         nodes_by_identity.setdefault(identity, []).append(node)
     groups = [tuple(nodes) for nodes in nodes_by_identity.values()]
     needs = frozenset[str]().union(*(needs_of_profile(profile, snapshots[nodes[0]]) for nodes in groups))

@@ -9,7 +9,7 @@ home path and credentials in URLs are already removed when strings arrive (see
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from packaging.version import InvalidVersion, Version
 
@@ -108,8 +108,9 @@ class Snapshot:
         sys.path.
         """
         normalised = normalise_name(name)
-        candidates = [distribution for distribution in self.distributions if distribution.name == normalised]
+        candidates = self._distributions_by_name.get(normalised, [])
         if len(candidates) > 1:
+            candidates = candidates.copy()
             outcome = self.imported(normalised.replace("-", "_"))
             version = outcome.value.version if isinstance(outcome, Known) else ""
             candidates.sort(key=lambda distribution: distribution.version != version)
@@ -118,6 +119,13 @@ class Snapshot:
         if self.gaps.reason and normalised not in self.gaps.not_installed:
             return Unreadable(f"{normalised}: {self.gaps.reason}")
         return Absent(f"{normalised} is not installed")
+
+    @cached_property
+    def _distributions_by_name(self) -> dict[str, list[Distribution]]:
+        by_name: dict[str, list[Distribution]] = {}
+        for distribution in self.distributions:
+            by_name.setdefault(distribution.name, []).append(distribution)
+        return by_name
 
     def has(self, *names: str) -> bool:
         """Return whether any of the distributions `names` is installed. Raises `MissingFact` if it is not known."""

@@ -15,11 +15,17 @@ from typing import Any, Generic, TypeVar
 from packaging.version import Version
 
 from attncheck.core.job import Job
+from attncheck.core.records import list_fields
 from attncheck.core.snapshot import Fact, Host, Known, Snapshot
 
 T = TypeVar("T")
 Part = str | tuple[Callable[[Snapshot, str], Any], str]  # a field, a part of a field, or a query and its subject
-FIELDS = frozenset(spec.name for spec in fields(Snapshot))
+# What is recorded if an attribute is read; "job.framework": whether there is a job. Host and variables record theirs.
+PARTS = {
+    **{spec.name: spec.name for spec in fields(Snapshot) if spec.name not in ("host", "environ")},
+    "job": "job.framework",
+    "_distributions_by_name": "distributions",
+}
 # These are small and are created again for each launch or node, so they are compared by value; all others by identity.
 COMPARED_BY_VALUE = frozenset({"environ", "environ_gap", "devices", "model", "host", "job"})
 # Equal locations may end elsewhere, and these contain some.
@@ -79,8 +85,9 @@ class RecordedSnapshot(Snapshot):
 
     def __getattribute__(self, name: str) -> Any:
         """Return an attribute, and record it if it is a field."""
-        if name in FIELDS and name not in ("host", "environ"):
-            _parts_read.add(name if name != "job" else "job.framework")  # whether there is one
+        part = PARTS.get(name)
+        if part is not None:
+            _parts_read.add(part)
         if name == "torch":
             _note_range(self, name)
         return object.__getattribute__(self, name)
@@ -105,7 +112,7 @@ def note_ranges(question: Callable[[], T]) -> tuple[T, dict[str, str]]:
 
 def record_snapshot(snapshot: Snapshot) -> RecordedSnapshot:
     """Return a snapshot that records which of its parts are read."""
-    values = dict(vars(snapshot))
+    values = {name: vars(snapshot)[name] for name in list_fields(Snapshot)}
     if type(values["host"]) is Host:
         values["host"] = RecordedHost(**vars(values["host"]))
     if isinstance(values["job"], Known) and type(values["job"].value) is Job:
