@@ -49,6 +49,11 @@ class Source:
         return SourceLocation(self.name, line, offset - self._line_starts[line - 1] + 1)
 
     @cached_property
+    def lines(self) -> list[str]:
+        """Return the lines of the text without their ends."""
+        return self.text.split("\n")
+
+    @cached_property
     def _line_starts(self) -> list[int]:
         """Return the offset of each line's first character."""
         return [0, *(match.end() for match in re.finditer("\n", self.text))]

@@ -260,7 +260,7 @@ def _is_lost(source: Source, command: commands.Command, following: commands.Comm
     if following.shell != command.shell or not command.words:
         return False
     first, last = following.words[0], command.words[-1]
-    lines = source.text.splitlines()[last.location.line : first.location.line - 1]
+    lines = source.lines[last.location.line : first.location.line - 1]
     is_next = last.location.line < first.location.line and all(
         not line.strip() or line.strip()[0] == "#" for line in lines
     )
@@ -287,7 +287,7 @@ def _find_lost_assignments(source: Source, command: commands.Command) -> tuple[W
     last = command.words[-1].location if command.words else None
     if last is None or last.source != source.name or len(command.words) < 2:
         return ()
-    lines = source.text.split("\n")
+    lines = source.lines
     number = last.line  # the index of the following line
     if number >= len(lines) or not lines[number - 1].endswith("\\") or not lines[number].lstrip().startswith("#"):
         return ()

@@ -143,11 +143,13 @@ def _find_carriage_returns(launch: Launch) -> Iterator[SettingProblem]:
 
     The program gets that "\\r" as an argument, which it refuses; a last word that ends with it is another value.
     """
-    name, lines = launch.source.name, launch.source.text.split("\n")
+    if launch.source.kind != "shell" or not launch.source.has_carriage_returns:
+        return
+    name, lines = launch.source.name, launch.source.lines
     own = [word for word in launch.whole if word.location.source == name and word.span != NOWHERE]
     first = min((word.location.line for word in own), default=0)
     lost = [word for word in own if word.location.line > first and lines[word.location.line - 2].endswith("\\")]
-    if not own or launch.source.kind != "shell" or not launch.source.has_carriage_returns:
+    if not own:
         return
     text = f"{name} has Windows line ends, and bash takes each \\r for a character: "
     names = [word.text for word in lost if word.text[:1] in "-+~" or "=" in word.text]

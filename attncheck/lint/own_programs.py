@@ -4,12 +4,11 @@ They have their own training loop, so no framework's options describe them, but 
 """
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from attncheck.core.findings import Problem
 from attncheck.core.launch import Launch, Source
-from attncheck.lint import launches
 from attncheck.lint.programs import ring_calls
 from attncheck.lint.programs.modules import SourceModule, SourceTree
 from attncheck.lint.programs.places import find_program
@@ -21,13 +20,13 @@ MAX_PROGRAMS = 20  # per source
 LIBRARIES = (ring_calls.RING, ring_calls.USP, ring_calls.ULYSSES)  # the program itself must contain one of these words
 
 
-def find_problems(source: Source, read_file: Callable[[str], Source | None]) -> Iterator[Problem]:
-    """Yield the problems of the programs that a source starts, or of the source itself if it is a program."""
+def find_problems(source: Source, launches: Sequence[Launch]) -> Iterator[Problem]:
+    """Yield the problems of the programs that a source's launches start, or of the source if it is a program."""
     seen: set[Path] = set()
     if source.kind == "python":
         yield from _judge(_parse(source), SourceTree((Path(source.name).absolute().parent,), Path.cwd()))
         seen.add(Path(source.name).absolute())
-    for launch in launches.find_launches(source, read_file)[:MAX_PROGRAMS]:
+    for launch in [launch for launch in launches if launch.source == source][:MAX_PROGRAMS]:
         yield from _judge_launch(launch, seen)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import Launch, ReadFile, Source
@@ -25,6 +26,12 @@ class FoundLaunch:
     given: Source  # what was given to lint: it contains the launch, or runs the script that does
 
 
+@lru_cache(maxsize=1)
+def find_launches(source: Source, read_file: ReadFile) -> list[Launch]:
+    """Return the launches of a source; its own programs are judged by the same ones."""
+    return launches.find_launches(source, read_file, starts_training)
+
+
 def find_framework_launches(
     source: Source, framework_name: str, known_frameworks: tuple[Framework, ...], read_file: ReadFile
 ) -> Iterator[FoundLaunch]:
@@ -33,7 +40,7 @@ def find_framework_launches(
     if keys is not None and not starts_training(Launch(source, entries=tuple(keys), file=source)):
         return  # data, of which a folder may have thousands
     found_count = 0
-    for number, launch in enumerate(launches.find_launches(source, read_file, starts_training)):
+    for number, launch in enumerate(find_launches(source, read_file)):
         for framework in known_frameworks:
             if framework_name in ("", framework.name) and framework.trainer(launch):
                 found_count += 1

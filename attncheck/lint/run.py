@@ -18,7 +18,7 @@ from attncheck.core.report import Report, merge_reports
 from attncheck.core.results.lint import LintSection, launches_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
-from attncheck.lint import frameworks, launches, open_ends
+from attncheck.lint import frameworks, open_ends
 from attncheck.lint.context import LintContext, ReadModel, Request
 from attncheck.lint.correcting import FindingKey, identify, lint_launch
 from attncheck.lint.files import editing
@@ -26,7 +26,7 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.judging import LaunchJudge
 from attncheck.lint.lost_words import find_script_faults
 from attncheck.lint.own_programs import find_problems as find_own_problems
-from attncheck.lint.recognition import describe_foreign_keys, find_framework_launches, starts_training
+from attncheck.lint.recognition import describe_foreign_keys, find_framework_launches, find_launches
 from attncheck.lint.time_limit import TimeLimit, time_limit
 from attncheck.lint.training_scripts import find_missing_script
 
@@ -85,9 +85,10 @@ def run(
     unrecognised: list[Source] = []
     own_programs: list[Problem] = []
     for source in request.sources:
-        source_reports = linter.lint(source, make_reader(source))
+        reader = make_reader(source)
+        source_reports = linter.lint(source, reader)
         reports += source_reports
-        problems = list(find_own_problems(source, make_reader(source)))
+        problems = list(find_own_problems(source, find_launches(source, reader)))
         own_programs += problems
         if not source_reports and not problems and not request.skip_unknown:
             unrecognised.append(source)
@@ -149,7 +150,7 @@ def _lint_folders(
     return reports, LintSection(not_read=tuple(not_read), without_launch=without_launch, from_folders=bool(sources))
 
 
-@dataclass
+@dataclass(eq=False)
 class NotingReader:
     """Reads files, and records the names of those that it found."""
 
@@ -175,7 +176,7 @@ def _make_unknown_findings(source: Source, evidence: str, read_file: ReadFile) -
 
     An unreadable file that it names may be the reason.
     """
-    started = launches.find_launches(source, read_file, starts_training)
+    started = find_launches(source, read_file)
     notes = (note for launch in started for note in launch.notes)
     unreadable = dict.fromkeys(note for note in notes if open_ends.COULD_NOT_BE_READ in note)
     missing = next(filter(None, (find_missing_script(launch, read_file) for launch in started)), "")

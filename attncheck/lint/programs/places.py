@@ -44,7 +44,7 @@ def find_program(
         return None
     text = written.text if written is not None else None
     python_path = launch.environ.get("PYTHONPATH", "")
-    folders = tuple(_start_folders(launch, not name.endswith(".py")))
+    folders = _start_folders(launch.folder, _script_folders(launch), not name.endswith(".py"))
     place = _find_place(target, name, text, folders, python_path, site_folders, closed)
     return (place[0], SourceTree(*place[1:], closed=closed)) if place is not None else None
 
@@ -61,6 +61,8 @@ def _find_place(
 ) -> tuple[Entry, tuple[Path, ...], Path] | None:
     """Return the entry of a program, the folders that it imports from, and the one that it starts in."""
     is_script = name.endswith(".py")
+    places = () if is_script else itertools.product(start_folders, SOURCE_FOLDERS)
+    is_near = any(locate_module(folder / source, name) is not None for folder, source in places)
     for path, base in itertools.product(list_paths(name) if is_script else [name], start_folders):
         python_path = tuple(_python_path(python_paths, base))
         if is_script:
@@ -73,8 +75,6 @@ def _find_place(
                 folders = (script.parent, *python_path, base, *ancestors, base / "src", *above, *site_folders)
                 return Entry(str(script), text=written or ""), tuple(dict.fromkeys(folders)), base
             continue
-        places = (folder / source for folder in start_folders for source in SOURCE_FOLDERS)
-        is_near = any(locate_module(place, name) is not None for place in places)
         checkouts = () if is_near else list_checkouts(base, name.partition(".")[0])
         for folder in (*(base / source for source in SOURCE_FOLDERS), *python_path, *checkouts):
             if locate_module(folder, name) is not None:
@@ -169,20 +169,22 @@ def list_start_folders(launch: Launch) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(folders))
 
 
-def _start_folders(launch: Launch, is_module: bool) -> Iterator[Path]:
-    """Yield the folders that a launch may start in; one that it changes into comes first.
+@lru_cache(maxsize=1024)
+def _start_folders(entered: str, script_folders: tuple[Path, ...], is_module: bool) -> tuple[Path, ...]:
+    """Return the folders that a launch may start in; the one that it changes into comes first.
 
     An absolute one of another machine is the folder of this tree that has its end. A module is that of the script's own
     tree, if the current folder holds several trees: "third_party/other/verl" of "third_party/other/examples/run.sh".
     """
-    current, *own = _script_folders(launch)
+    current, *own = script_folders
     inner = [folder for folder in own if is_module and current in folder.parents]
+    folders: list[Path] = []
     for base in (*inner, current, *own):
-        for path in list_paths(launch.folder) if launch.folder else ():
+        for path in list_paths(entered) if entered else ():
             folder = Path(os.path.normpath(base / path))
-            if path == launch.folder or folder.is_dir():
-                yield folder
-        yield base
+            folders += [folder] * (path == entered or folder.is_dir())
+        folders.append(base)
+    return tuple(folders)
 
 
 def _script_folders(launch: Launch) -> tuple[Path, ...]:
