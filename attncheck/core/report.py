@@ -279,9 +279,8 @@ def merge_reports(command: str, snapshot: Snapshot, reports: Iterable[Report]) -
     )
     found_codes = {finding.code for finding in (*findings, *baselined, *allowed)}
     passed = {code for report in all_reports for code in report.passed} - found_codes
-    skips = dict.fromkeys(
-        skip for report in all_reports for skip in report.skips if skip.code not in passed | found_codes
-    )
+    judged = passed | found_codes
+    skips = dict.fromkeys(skip for report in all_reports for skip in report.skips if skip.code not in judged)
     return Report(
         command,
         snapshot,

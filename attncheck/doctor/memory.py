@@ -169,19 +169,21 @@ class RuleMemory(Generic[T]):
     Each part of a snapshot is read and compared once, not once per rule: equal values become one object.
     """
 
-    answers: dict[str, dict[frozenset[Part], dict[tuple[int, ...], tuple[T, list[Any]]]]] = field(default_factory=dict)
+    answers: dict[str, dict[frozenset[Part], dict[int, tuple[T, list[Any]]]]] = field(default_factory=dict)
     values: dict[tuple[Part, Any], Any] = field(default_factory=dict)  # those that are compared by value
     current: "CurrentParts | None" = None
     sets: dict[frozenset[Part], frozenset[Part]] = field(default_factory=dict)  # of parts, each as one object
+    numbers: dict[tuple[int, ...], int] = field(default_factory=dict)  # of the identities of a set, for all rules
 
     def recall(self, code: str, snapshot: Snapshot, run: Callable[[Snapshot], T]) -> T:
         """Return `run(snapshot)`; the remembered result if every part that it read has the same value as before."""
         current = self.current
         if current is None or snapshot is not current.snapshot:
-            self.current = current = CurrentParts(snapshot, self.values)
+            self.current = current = CurrentParts(snapshot, self.values, self.numbers)
         kept = self.answers.setdefault(code, {})
         for parts, answers in kept.items():
-            known = answers.get(current.identified.get(parts) or current.identify(parts))
+            number = current.identified.get(parts)
+            known = answers.get(current.identify(parts) if number is None else number)
             if known is not None:
                 return known[0]
         outer = set(_parts_read)
@@ -191,11 +193,11 @@ class RuleMemory(Generic[T]):
             read = self.sets.setdefault(frozenset(_parts_read), frozenset(_parts_read))
         finally:
             _parts_read.update(outer)
-        identities = current.identify(read)
+        number = current.identify(read)
         answers = kept.setdefault(read, {})
         if len(answers) >= MAX_ANSWERS:
             answers.clear()
-        answers[identities] = answer, [current.held[part] for part in read]  # which keeps their identities
+        answers[number] = answer, [current.held[part] for part in read]  # which keeps their identities
         return answer
 
     def list_values(self, code: str) -> Iterator[tuple[Part, Any]]:
@@ -210,19 +212,22 @@ class CurrentParts(dict[Part, int]):
     `id` is called once a part, because it is an event for the hook of `attncheck.cli.answers`.
     """
 
-    def __init__(self, snapshot: Snapshot, known: dict[tuple[Part, Any], Any]) -> None:
-        self.snapshot, self.known = snapshot, known
+    def __init__(
+        self, snapshot: Snapshot, known: dict[tuple[Part, Any], Any], numbers: dict[tuple[int, ...], int]
+    ) -> None:
+        self.snapshot, self.known, self.numbers = snapshot, known, numbers
         self.held: dict[Part, Any] = {}
-        self.identified: dict[frozenset[Part], tuple[int, ...]] = {}
+        self.identified: dict[frozenset[Part], int] = {}
 
     @cached_property
     def recorded(self) -> Snapshot:
         """Return the snapshot, recording which of its parts are read."""
         return record_snapshot(self.snapshot)
 
-    def identify(self, parts: frozenset[Part]) -> tuple[int, ...]:
-        """Return the identities of a set of parts."""
-        return self.identified.setdefault(parts, tuple(map(self.__getitem__, parts)))
+    def identify(self, parts: frozenset[Part]) -> int:
+        """Return the number of the identities of a set of parts."""
+        identities = tuple(map(self.__getitem__, parts))
+        return self.identified.setdefault(parts, self.numbers.setdefault(identities, len(self.numbers)))
 
     def __missing__(self, part: Part) -> int:
         value = read_part(self.snapshot, part)

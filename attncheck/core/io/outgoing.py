@@ -6,12 +6,11 @@ Everything that is printed or written to a file passes through here once: `clean
 import copy
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from attncheck.core.io.visible import show_control_characters
-from attncheck.core.records import list_fields
 
 if TYPE_CHECKING:  # every command imports this module, so what it needs for cleaning is imported on first use
     from attncheck.core.launch import Edit
@@ -52,18 +51,20 @@ def map_texts(value: Any, clean_one: Callable[[str], str]) -> Any:
 
     For a setting and for an entry of a mapping, the name also decides what the value may show.
     """
+    kind: Any = type(value)
+    if kind in PLAIN:
+        return value
     if isinstance(value, str):
         cleaned = clean_one(value)
         return value if cleaned == value else cleaned
-    if type(value) in PLAIN:
-        return value
+    names = _list_fields(kind)
+    if names:
+        return _map_record(value, names, clean_one)
     if isinstance(value, (tuple, list, frozenset, set)):
         items = [map_texts(item, clean_one) for item in value]
         if _are_same(value, items):
             return value
-        return value._make(items) if hasattr(value, "_make") else type(value)(items)
-    if is_dataclass(value):
-        return value if isinstance(value, type) else _map_record(value, clean_one)
+        return value._make(items) if hasattr(value, "_make") else kind(items)
     if isinstance(value, Mapping):
         entries = {clean_one(str(key)): _map_named(str(key), item, clean_one) for key, item in value.items()}
         is_same = list(entries) == list(value) and _are_same(value.values(), entries.values())
@@ -71,11 +72,15 @@ def map_texts(value: Any, clean_one: Callable[[str], str]) -> Any:
     return value
 
 
-def _map_record(record: Any, clean_one: Callable[[str], str]) -> Any:
+@cache
+def _list_fields(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+
+
+def _map_record(record: Any, names: tuple[str, ...], clean_one: Callable[[str], str]) -> Any:
     name = getattr(record, "name", None)
-    kind: Any = type(record)
     changes = {}
-    for field_name in list_fields(kind):
+    for field_name in names:
         before = getattr(record, field_name)
         if not before or type(before) in PLAIN:  # without text
             continue
@@ -94,10 +99,16 @@ def _map_record(record: Any, clean_one: Callable[[str], str]) -> Any:
 
 
 def _map_named(name: str, item: Any, clean_one: Callable[[str], str]) -> Any:
+    return (isinstance(item, str) and _hide_secret(name, item)) or map_texts(item, clean_one)
+
+
+@cache
+def _hide_secret(name: str, value: str) -> str:
+    """Return the mask for a value that is a secret under this name; "" for another one."""
     from attncheck.core.io.secrets import MASK
     from attncheck.core.io.secrets.values import is_secret_value
 
-    return MASK if isinstance(item, str) and is_secret_value(name, item) else map_texts(item, clean_one)
+    return MASK if is_secret_value(name, value) else ""
 
 
 def _remark_masks(before: Any, after: Any) -> Any:
