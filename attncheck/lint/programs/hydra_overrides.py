@@ -1,7 +1,8 @@
 """The overrides of a command that Hydra refuses for a configuration, applied in order as Hydra does.
 
 hydra-core 1.3.2 _internal/config_loader_impl.py `_apply_overrides_to_config`: `key=` needs an existing key, `+key=` one
-that is missing or null (a list or a table is merged into it), `++key=` takes any, `~key` needs one with a value.
+that is missing or null (a list or a table is merged into it), `++key=` takes any, `~key` needs one with a value. It
+looks through interpolations, of a value and of the tables around it.
 """
 
 import re
@@ -17,6 +18,9 @@ NULLS = (None, "null", "???")
 # What Hydra's grammar takes whole: a value in quotes, an escaped character, a reference to another value.
 TAKEN = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|\\.|\$\{[^{}]*\}", re.DOTALL)
 BRACKETS = ("()", "[]", "{}")
+SELECT_INTERPOLATION = re.compile(r"\$\{oc\.select:\s*([\w.]+)\s*(?:,(.*))?\}")
+KEY_INTERPOLATION = re.compile(r"\$\{([\w.]+)\}")
+MAX_INTERPOLATIONS = 12  # successive interpolations; more than this is a cycle
 NOT_IN_VALUES = re.compile(
     r"[~<>#!^&;`=]|[^\x00-\x7f]"
 )  # what no other value may contain: hydra-core 1.3.8 OverrideLexer.g4
@@ -82,8 +86,35 @@ def has_key(values: dict[str, Any], key: str) -> bool:
     return is_inside or key in values or any(name.startswith(f"{key}.") for name in values)
 
 
-def _has_value(values: dict[str, Any], key: str) -> bool:
+def _has_value(values: dict[str, Any], key: str, depth: int = MAX_INTERPOLATIONS) -> bool:
     """Return whether a key exists and is not null; False if its value is known only after resolving."""
+    text = str(values.get(key))
+    if key in values and "${" not in text:
+        return values[key] not in NULLS
+    if depth == 0:
+        return False
     if key in values:
-        return values[key] not in NULLS and "${" not in str(values[key])
-    return any(name.startswith(f"{key}.") for name in values)
+        selected = SELECT_INTERPOLATION.fullmatch(text)
+        if selected and (values.get(selected[1]) == "???" or not has_key(values, selected[1])):
+            return (selected[2] or "null").strip() not in NULLS
+        target = selected or KEY_INTERPOLATION.fullmatch(text)
+        if target:
+            return _has_value(values, _find_absolute(target[1], key), depth - 1)
+        named = KEY_INTERPOLATION.findall(text)  # in a text, which is not null
+        return len(named) == text.count("${") and all(has_key(values, _find_absolute(name, key)) for name in named)
+    if any(name.startswith(f"{key}.") for name in values):
+        return True
+    parts = key.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        parent = ".".join(parts[:count])
+        table = KEY_INTERPOLATION.fullmatch(str(values.get(parent)))
+        if table:
+            return _has_value(values, ".".join((_find_absolute(table[1], parent), *parts[count:])), depth - 1)
+    return False
+
+
+def _find_absolute(reference: str, key: str) -> str:
+    """Return the key to which the value of another one refers: ".x" of "a.b" is "a.x"."""
+    name = reference.lstrip(".")
+    parts = key.split(".")[: len(name) - len(reference)] if name != reference else []
+    return ".".join((*parts, name))

@@ -166,8 +166,11 @@ OVERRIDES = [
     *("nothing=1", "+nothing=1", "++nothing=1", "~nothing", "missing=1", "+missing=1", "+items=[3]", "items=[3]"),
     *("empty.x=1", "+empty.x=1", "++a.b.c=1", "+steps.inner=1", "kind=x", "+kind=x"),
 ]
+BY = "key null_key table again text selected defaulted null_default null_selected missing_selected table.a table.b"
+OVERRIDES += [f"+by.{name}=2" for name in BY.split()]
 PAIRS = [["+a=1", "a=2"], ["+a=1", "+a=2"], ["~steps", "steps=2"], ["~steps", "+steps=2"], ["++a.b=1", "a.b=2"]]
 PAIRS += [["~table", "table.a=1"], ["+a={b: 1}", "a.b=2"], ["nothing=1", "+nothing=2"], ["steps=null", "+steps=2"]]
+PAIRS += [["nothing=1", "+by.null_key=2"], ["steps=null", "+by.key=2"], ["nothing=${steps}", "+nothing=1"]]
 FLAT = {
     "train.py": MAIN,
     "config/main.yaml": """
@@ -178,6 +181,17 @@ FLAT = {
         items: [1, 2]
         empty: {}
         kind: a
+        by:
+          key: ${steps}
+          null_key: ${nothing}
+          table: ${table}
+          again: ${.key}
+          text: n-${steps}
+          selected: ${oc.select:steps,null}
+          defaulted: ${oc.select:none,3}
+          null_default: ${oc.select:none,null}
+          null_selected: ${oc.select:nothing,3}
+          missing_selected: ${oc.select:missing,3}
     """,
 }
 

@@ -11,10 +11,8 @@ from typing import Any
 from attncheck.core.launch import Setting, SourceLocation
 from attncheck.lint.frameworks.verl.given import HydraInputs, Override
 from attncheck.lint.frameworks.verl.tables import MANDATORY, Release
+from attncheck.lint.programs.hydra_overrides import KEY_INTERPOLATION, MAX_INTERPOLATIONS, SELECT_INTERPOLATION
 
-SELECT_INTERPOLATION = re.compile(r"\$\{oc\.select:\s*([\w.]+)\s*(?:,(.*))?\}")
-KEY_INTERPOLATION = re.compile(r"\$\{([\w.]+)\}")
-MAX_INTERPOLATIONS = 12  # successive interpolations; more than this is a cycle
 NUMBER = re.compile(r"[+-]?(\d[\d_]*)(\.\d*)?([eE][+-]?\d+)?")
 
 
