@@ -36,8 +36,9 @@ OWN_FILES: Mapping[str, tuple[str, ...]] = {
     "openrlhf": ("openrlhf/version.py", "version.txt"),
     "axolotl": ("axolotl/__init__.py",),
     "nemo-rl": ("nemo_rl/package_info.py",),
+    "megatron-core": ("megatron/core/package_info.py",),
 }
-STATED_DISTRIBUTIONS = RELEVANT_DISTRIBUTIONS | {"slime", "nemo-rl", "areal", "torchtitan", "prime-rl"}
+STATED_DISTRIBUTIONS = RELEVANT_DISTRIBUTIONS | {"slime", "nemo-rl", "megatron-core", "areal", "torchtitan", "prime-rl"}
 STATED = re.compile(r"^(?:__version__|VERSION)\s*=\s*[\"']([^\"']+)", re.MULTILINE)
 # __version__ = VERSION, with `from .cli import VERSION`
 STATED_ELSEWHERE = re.compile(r"^from \.(\w[\w.]*) import (?:.*\W)?VERSION\b", re.MULTILINE)

@@ -99,6 +99,7 @@ def lint_tree(folder: Path, target: str) -> Report:
         ({"setup.sh": "# pip install trl==0.14.0\necho pip install trl==0.14.0\n"}, "trl", ""),
         ({"nemo_rl/package_info.py": PACKAGE_INFO}, "nemo-rl", "0.5.0rc0"),
         ({"nemo_rl/package_info.py": "MAJOR = None\n"}, "nemo-rl", ""),
+        ({"megatron/core/package_info.py": PACKAGE_INFO}, "megatron-core", "0.5.0rc0"),
         ({"evaluate.sh": "pip install trl==0.14.0\n"}, "trl", ""),
         ({"requirements-trl.txt": "trl==1.2.0\n"}, "trl", "1.2.0"),
         ({"requirements_a.txt": "trl==1.2.0\n", "requirements_b.txt": "trl==1.3.0\n"}, "trl", ""),
