@@ -39,6 +39,7 @@ Consequence = Literal[
 ]
 
 
+NO_ARGUMENT = "its class has no such argument"  # the end of a proof about a constructor's keyword
 NO_READER = "nothing"  # that a program imports reads a setting
 
 

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.io.errors import AttncheckError
-from attncheck.core.job import NO_READER, Job, SettingProblem, UnknownSetting
+from attncheck.core.job import NO_ARGUMENT, NO_READER, Job, SettingProblem, UnknownSetting
 from attncheck.core.launch import NOWHERE, Launch, Setting
 from attncheck.core.program import Program, ProgramOption
 from attncheck.core.records import replace
@@ -203,7 +203,7 @@ def _settle_arguments(unknowns: Sequence[UnknownSetting], job: Job, release: Cho
     for unknown in unknowns:
         is_dated = bool(unknown.now or unknown.since) and not _changed_meanwhile(unknown, job.version)
         if release.is_known and is_dated:
-            yield replace(unknown, proof=f"{job.framework} {job.version}: its class has no such argument")
+            yield replace(unknown, proof=f"{job.framework} {job.version}: {NO_ARGUMENT}")
 
 
 def _settle_problems(job: Job, launch: Launch, program: Program, release: ChosenRelease) -> Iterator[SettingProblem]:

@@ -102,6 +102,17 @@ def test_a_keyword_that_may_be_taken_is_not_reported(tmp_path: Path, text: str, 
     assert not lint_program(tmp_path, text, trl)
 
 
+def test_the_refused_keywords_of_a_call_are_one_finding(tmp_path: Path) -> None:
+    call = "SFTTrainer(args=args, tokenizer=t, max_seq_length=8, dataset_text_field='x')"
+    [finding] = lint_program(tmp_path, f"{MAIN}    {call}\n{RUN}", "0.22.2")
+    assert finding.severity == "error" and len(finding.locations) == 3
+    assert [line.split()[-1] for line in finding.fixes[0].text.splitlines()] == [
+        "SFTTrainer(processing_class=…)",
+        "SFTConfig(max_length=…)",
+        "SFTConfig(dataset_text_field=…)",
+    ]
+
+
 def test_transformers_trainer_refuses_tokenizer_since_5(tmp_path: Path) -> None:
     text = (
         "args = HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()\nTrainer(args=args, tokenizer=t)\n"

@@ -17,7 +17,7 @@ run; the tables in attncheck/lint/names, read from the released wheels of each f
 
 from dataclasses import replace
 
-from attncheck.core.job import NO_READER, Job, UnknownSetting
+from attncheck.core.job import NO_ARGUMENT, NO_READER, Job, UnknownSetting
 from attncheck.core.lists import group_values
 from attncheck.doctor.queries.launch import describe_job
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, about_job
@@ -37,8 +37,9 @@ def check(snapshot: Snapshot, job: Job) -> Problems:
     for unknown in job.unknown_settings:
         if not unknown.proof or unknown.dropped:
             continue
-        if unknown.now and unknown.since:
-            renamed.setdefault(unknown.since, []).append(unknown)
+        is_argument = unknown.proof.endswith(NO_ARGUMENT)  # one call, one cause
+        if is_argument or (unknown.now and unknown.since):
+            renamed.setdefault("" if is_argument else unknown.since, []).append(unknown)
         else:
             table, dot, _ = unknown.name.lstrip("+~").partition(".")
             is_alone = not dot or table.startswith("-") or unknown.now or unknown.since
@@ -48,8 +49,11 @@ def check(snapshot: Snapshot, job: Job) -> Problems:
             yield _table_problem(job, table, settings)
         else:
             yield from (_single_problem(job, unknown) for unknown in settings)
-    for since, settings in renamed.items():
-        yield _single_problem(job, settings[0]) if len(settings) == 1 else _group_problem(job, since, settings)
+    for settings in renamed.values():
+        if len({unknown.name for unknown in settings}) > 1:
+            yield _group_problem(job, settings)
+        else:  # at several places
+            yield from (_single_problem(job, unknown) for unknown in settings)
 
 
 def _dropped_problems(job: Job, settings: list[UnknownSetting]) -> Problems:
@@ -118,23 +122,25 @@ def _table_problem(job: Job, table: str, settings: list[UnknownSetting]) -> Prob
     )
 
 
-def _group_problem(job: Job, since: str, settings: list[UnknownSetting]) -> Problem:
-    """Return one problem about all names that one release changed."""
+def _group_problem(job: Job, settings: list[UnknownSetting]) -> Problem:
+    """Return one problem about all names that one release changed, or that one call passes."""
     width = max(len(unknown.name) for unknown in settings)
-    renames = "\n".join(f"{unknown.name:<{width}}  {' '.join(unknown.now)}" for unknown in settings)
+    named = {unknown.name: unknown.now for unknown in settings}
+    renames = "\n".join(f"{name:<{width}}  {' '.join(now)}" for name, now in named.items() if now)
     framework = f"{job.framework} {job.version}"
+    releases = dict.fromkeys(_format_release(job, unknown.since) for unknown in settings if unknown.since)
     return Problem(
-        message=f"{framework} does not know {len(settings)} names in this launch: {_list_names(settings)}",
-        evidence=(f"{_format_release(job, since)} changed the names",),
-        fixes=(Fix("use the names of this version", "setting", renames),),
+        message=f"{framework} does not know {len(named)} names in this launch: {_list_names(settings)}",
+        evidence=tuple(f"{release} changed the names" for release in releases),
+        fixes=(Fix("use the names of this version", "setting", renames),) if renames else (),
         subject=describe_job(job),
         locations=tuple(unknown.location for unknown in settings),
     )
 
 
 def _list_names(settings: list[UnknownSetting]) -> str:
-    names = ", ".join(unknown.name for unknown in settings[:MAX_NAMES_SHOWN])
-    return names + (", …" if len(settings) > MAX_NAMES_SHOWN else "")
+    names = list(dict.fromkeys(unknown.name for unknown in settings))
+    return ", ".join(names[:MAX_NAMES_SHOWN]) + (", …" if len(names) > MAX_NAMES_SHOWN else "")
 
 
 def _describe_replacement(unknown: UnknownSetting) -> str:
