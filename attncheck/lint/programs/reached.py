@@ -8,6 +8,7 @@ import ast
 import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from attncheck.core.program import ProgramOption
@@ -163,9 +164,8 @@ class Follower:
     def _follow_expression(
         self, module: SourceModule, expression: ast.expr, values: dict[str, Any], depth: int
     ) -> None:
-        for node in ast.walk(expression):
-            if isinstance(node, ast.Call):
-                self._follow_one_call(module, node, values, depth)
+        for call in _list_calls(expression):
+            self._follow_one_call(module, call, values, depth)
 
     def _follow_one_call(self, module: SourceModule, call: ast.Call, values: dict[str, Any], depth: int) -> None:
         attribute = call.func.attr if isinstance(call.func, ast.Attribute) else ""
@@ -241,10 +241,7 @@ class Follower:
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return
         bound = self._bind_arguments(node, call, module, values)
-        makes_options = call is not None and (
-            any(isinstance(part, ast.Attribute) and part.attr == "add_argument" for part in ast.walk(node))
-            or self._passes_parser(call)
-        )
+        makes_options = call is not None and (_adds_options(node) or self._passes_parser(call))
         known = {name: value for name, value in bound.items() if isinstance(value, (str, int, float, list))}
         key = (str(definition.module.path), node.lineno, repr(known) if makes_options else "")
         if definition.module.path.parts[-1:] == ("hf_argparser.py",) or self._is_foreign(definition.module):
@@ -354,6 +351,17 @@ class Follower:
 def _without(values: dict[str, Any], target: ast.expr) -> dict[str, Any]:
     names = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
     return {name: value for name, value in values.items() if name not in names}
+
+
+@lru_cache(maxsize=1 << 14)
+def _list_calls(expression: ast.expr) -> tuple[ast.Call, ...]:
+    return tuple(node for node in ast.walk(expression) if isinstance(node, ast.Call))
+
+
+@lru_cache(maxsize=1 << 12)
+def _adds_options(function: ast.AST) -> bool:
+    """Return whether a function calls `add_argument`; cached, because large programs call the same ones often."""
+    return any(isinstance(part, ast.Attribute) and part.attr == "add_argument" for part in ast.walk(function))
 
 
 def _join_values(values: Sequence[Any]) -> Any:

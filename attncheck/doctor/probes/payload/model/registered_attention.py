@@ -28,6 +28,8 @@ def find_unmasked_attentions(*sources: str) -> dict[str, int]:
     """
     attentions: dict[str, int] = {}
     masks: set[str] = set()
+    if not any(table in source for source in sources for table in _ATTENTION_TABLES):
+        return {}  # without parsing them
     for source in sources:
         for table, name, line in _iter_registrations(source):
             if table in _ATTENTION_TABLES and name:
