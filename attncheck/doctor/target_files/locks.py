@@ -5,6 +5,7 @@ lock file shows that an install without extras takes it; otherwise it is neither
 """
 
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,9 @@ from attncheck.doctor.target_files.collector import (
     matching_interpreters,
 )
 
+# In a uv.lock the archives of each package, as uv writes them: most of its text, and not needed here.
+ARCHIVES = re.compile(r"^(?:wheels = \[\n(?:    \{.*\},\n)*\]|sdist = \{.*\})\n", re.MULTILINE)
+
 
 def read_pylock(path: str, collector: Collector) -> None:
     """Add the packages of a pylock.toml that an install without extras and groups takes."""
@@ -37,7 +41,7 @@ def read_pylock(path: str, collector: Collector) -> None:
 
 def read_uv_lock(path: str, collector: Collector) -> None:
     """Add the requirements of each project in a uv.lock, without extras and groups."""
-    table = parse_toml(collector.read_text(path, MAX_LOCK_BYTES), path)
+    table = parse_toml(ARCHIVES.sub("", collector.read_text(path, MAX_LOCK_BYTES)), path)
     if "version" not in table:
         raise BadUsage(f"{path} is not a uv.lock: it has no version")
     collector.limit_python(as_text(table.get("requires-python")))
