@@ -241,7 +241,8 @@ class Follower:
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return
         bound = self._bind_arguments(node, call, module, values)
-        makes_options = call is not None and (_adds_options(node) or self._passes_parser(call))
+        adds_options = b"add_argument" in definition.module.content and _adds_options(node)
+        makes_options = call is not None and (adds_options or self._passes_parser(call))
         known = {name: value for name, value in bound.items() if isinstance(value, (str, int, float, list))}
         key = (str(definition.module.path), node.lineno, repr(known) if makes_options else "")
         if definition.module.path.parts[-1:] == ("hf_argparser.py",) or self._is_foreign(definition.module):
