@@ -4,6 +4,7 @@ The watcher's `continuing.py` takes the steps. Which of them are asked is what t
 nothing cannot resume, and a launch of one epoch has no second.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from attncheck.rehearsal.ending import NETWORK_ERRORS, WRITE_ERRORS
 ONE_EPOCH = ("1", "1.0")
 NAMED, SEED = 3, "a second start with the seed of the launch"
 RESUMED, EPOCHS = "resumed after step", "two epochs"  # begin the notes on what continues as it should
+ADAPTER = re.compile(r"\.lora_|adapter")  # scripts draw theirs before a Trainer sets the seed, as PEFT's examples do
 DRIFT = 0.05  # of the distance that the steps after the checkpoint move the weights
 PARTS = {"save": "saving a checkpoint", "load": "resuming from a checkpoint"}
 REFUSALS = (*NETWORK_ERRORS, *WRITE_ERRORS)  # of the rehearsal
@@ -56,9 +58,8 @@ def judge_continued(record: Mapping[str, Any], job: Job) -> CheckResult | None:
     different = record.get("start", {}).get("different")
     if different:
         names = ", ".join(different[:NAMED])
-        warnings.append(
-            f"{SEED} has other first weights in {len(different)} parameters, drawn before it is set: {names}"
-        )
+        text = f"{SEED} has other first weights in {len(different)} parameters, drawn before it is set: {names}"
+        (notes if all(map(ADAPTER.search, different)) else warnings).append(text)
     elif different is not None:
         notes.append(f"{SEED} has the same first weights")
     if epochs.get("same") and epochs["shuffles"]:

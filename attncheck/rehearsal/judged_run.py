@@ -37,6 +37,7 @@ from attncheck.workers.pool import Event
 CHECKS = ("batch", "documents", "update", "loss", "gradients", "learning")
 OF_PROCESS = ("run", "repeat", "twin")  # not of a step
 LOGGED_ERROR = re.compile(r"\bERROR\b|^\S*(?:Error|Exception)\b")  # by a script that catches its own
+NO_SEED = "7919"  # before the launch sets its own, which may be 0
 NUMBER = re.compile(r"\d*\.?\d+(e-?\d+)?", re.IGNORECASE)
 TIED = "whether the head and the embeddings are one parameter"
 FREEZING = re.compile(r"freeze|freezing|frozen|trainable|lora|peft|adapter|tuner")
@@ -107,7 +108,8 @@ def _ask_to_continue(stage: Stage, launch: CutLaunch) -> CutLaunch:
     only, materials = stage.request.only, stage.materials
     if materials.uses_gpu or materials.full_model or launch.cut.driver or (only and {*only}.isdisjoint(OF_PROCESS[:2])):
         return launch
-    environ = {**launch.cut.environ, "ATTNCHECK_CONTINUES": list_questions(stage.read.job)}
+    environ = {"ATTNCHECK_CONTINUES": list_questions(stage.read.job), "ATTNCHECK_SEED": NO_SEED}
+    environ = {**launch.cut.environ, **environ}
     return replace(launch, cut=replace(launch.cut, environ=environ))
 
 

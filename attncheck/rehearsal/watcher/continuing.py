@@ -32,7 +32,7 @@ SECONDS = 60.0  # for a fork
 RECORDED_STEPS, OTHER_SEED = 3, 12345
 FORKED: list[int] = []  # this process, if it is a fork
 READING_SECONDS = 4.0  # for an epoch
-LIMIT = 1e-2  # of a parameter's size: a loaded one that differs more is not the saved one
+LOST = 0.5  # of what the steps before the checkpoint changed: a loaded parameter that differs more is not the saved one
 NAMED = 3  # the most parameters in a message
 MAX_HOLDERS = 50  # of samplers, in a loader
 
@@ -230,23 +230,23 @@ class _Trial:
         self._run(saved * self.trainer.args.gradient_accumulation_steps)
         answers |= {"steps": STEPS[self.has_epochs], "is_second_epoch": self.has_epochs}
         if len(self._weights) > 1:
-            torch.save((self._weights[1], self._read_weights()), os.path.join(folder, "weights"))
+            torch.save((*self._weights, self._read_weights()), os.path.join(folder, "weights"))
             if os.path.isdir(os.path.join(folder, f"checkpoint-{saved}")):
-                answers["moved"] = _measure(self._read_weights(), self._weights[1])
+                answers["moved"] = _measure_all(self._read_weights(), self._weights[1])
 
     def resume(self, folder: str, answers: dict[str, Any]) -> None:
         """Take the steps after the checkpoint, and compare the weights with those of the other fork."""
         import torch
 
         self._prepare(folder, answers, "no")
-        saved, end = torch.load(os.path.join(folder, "weights"))
+        first, saved, end = torch.load(os.path.join(folder, "weights"))
         number = STEPS[self.has_epochs][0]
         self._run(-1, resume_from_checkpoint=os.path.join(folder, f"checkpoint-{number}"))
         loaded = self._weights[0]
-        sizes = {name: _measure({name: value}, {name: loaded[name]}) for name, value in saved.items() if name in loaded}
-        lost = [name for name, size in sizes.items() if size > LIMIT * float(saved[name].float().norm())]
+        names = [name for name in saved if name in loaded]
+        lost = [name for name in names if _measure(name, loaded, saved) > LOST * _measure(name, first, saved) > 0]
         answers["lost"] = [f"{len(lost)} of {len(saved)} parameters", *lost[:NAMED]] if lost else []
-        answers["drift"] = _measure(self._read_weights(), end)
+        answers["drift"] = _measure_all(self._read_weights(), end)
 
     def read_epochs(self, folder: str, answers: dict[str, Any]) -> None:
         """Read the rows of two epochs from a loader, and whether its sampler or stream shuffles."""
@@ -323,10 +323,13 @@ def _shorten(rows: Any, count: int) -> Any:
     return rows.select(numbers) if hasattr(rows, "select") else sys.modules["torch"].utils.data.Subset(rows, numbers)
 
 
-def _measure(own: dict[str, Any], other: dict[str, Any]) -> float:
-    """Return the distance between the values that two models have for the same names."""
-    squares = (float((own[name].float() - other[name].float()).norm()) ** 2 for name in own if name in other)
-    return float(sum(squares) ** 0.5)
+def _measure(name: str, own: dict[str, Any], other: dict[str, Any]) -> float:
+    """Return the distance between the values that two models have for a name."""
+    return float((own[name].float() - other[name].float()).norm())
+
+
+def _measure_all(own: dict[str, Any], other: dict[str, Any]) -> float:
+    return float(sum(_measure(name, own, other) ** 2 for name in own if name in other) ** 0.5)
 
 
 def _digest(value: Any) -> str:
