@@ -42,7 +42,7 @@ def find_crash(record: Mapping[str, Any]) -> str:
 def judge_continued(record: Mapping[str, Any], job: Job) -> CheckResult | None:
     """Return whether a resumed training continues as without an interruption, and epochs differ; None: not asked."""
     whole, resumed, epochs = (record.get(name, {}) for name in ("whole", "resumed", "epochs"))
-    violations, warnings, notes = list[str](), list[str](), list[str]()
+    violations, warnings, notes = [*filter(None, (find_crash(record),))], list[str](), list[str]()
     if resumed.get("part") == "end" and whole["moved"]:
         skips_nothing = is_on(job, "ignore_data_skip")
         texts = [*_iter_differences(whole, resumed, skips_nothing or is_on(job, "save_only_model"))]

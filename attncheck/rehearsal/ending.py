@@ -80,7 +80,7 @@ def excuse_stand_in(end: CheckResult, kind: str, name: str) -> CheckResult:
     Then it is no fault. A script may choose its classes by the type, or call methods that only its model's class has.
     """
     named = rf"(?<![\w/.-]){kind.replace('_', '_?')}(?:For\w+|Model|Config)?(?![\w/-])"
-    if not (end.violations and re.search(named, end.violations[0], re.IGNORECASE)):
+    if not (name and end.violations and re.search(named, end.violations[0], re.IGNORECASE)):
         return end
     because = f"{name} is not available locally, and the script does not accept a small {kind} (--model names another)"
     return replace(end, outcome="skipped", reason=f"{because}: {end.violations[0]}", violations=())

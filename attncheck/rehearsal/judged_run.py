@@ -23,7 +23,7 @@ from attncheck.lint.frameworks.own_loop import LENGTH_OF_TRAINING
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal import cutting, execution, missing
 from attncheck.rehearsal.columns import freezes_parameters
-from attncheck.rehearsal.continuing import find_crash, judge_continued, list_questions
+from attncheck.rehearsal.continuing import judge_continued, list_questions
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.effects import list_effects, list_idle_rates
 from attncheck.rehearsal.ending import excuse_stand_in, judge_end
@@ -116,9 +116,7 @@ def _ask_to_continue(stage: Stage, launch: CutLaunch) -> CutLaunch:
 def _judge_end(stage: Stage, cut: JobCut, ended: execution.Execution, copies: str, is_observed: bool) -> CheckResult:
     """Return how a launch ended, and with which corrections and without which packages it ran."""
     end = judge_end(ended, copies)
-    if end.outcome == "ok" and not end.violations and (crash := find_crash(execution.read_continued(stage.folder))):
-        end = replace(end, violations=(crash,))
-    if stage.unknown and (end.violations or not ended.steps):
+    if stage.unknown and not ended.steps:
         end = excuse_stand_in(end, stage.model, stage.unknown)
     remarks = (*filter(None, (cutting.describe_corrections(stage.read, cut),)), *execution.list_absent(stage.folder))
     if end.violations and not ended.steps:  # possibly because of the installed versions
@@ -133,7 +131,7 @@ def _run_again(
 ) -> list[CheckResult]:
     """Return what a second run answers: with the same seed if the launch asks for it, and without a neutral setting."""
     continued = judge_continued(execution.read_continued(stage.folder), stage.read.job)
-    again = [continued] if continued is not None else []
+    again = [excuse_stand_in(continued, stage.model, stage.unknown)] if continued is not None else []
     if stage.read.job.plan.deterministic and not interrupts.is_interrupted():
         reseeded = {**cut_launch.cut.environ, "ATTNCHECK_SEED": "1"}  # for what is drawn before it sets a seed
         launch = replace(cut_launch, cut=replace(cut_launch.cut, environ=reseeded))

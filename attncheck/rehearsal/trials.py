@@ -40,7 +40,7 @@ MESSAGES = {
     "gradients": "the gradients are not those of the loss",
     "run": "the scaled-down launch ends with an error",
     "learning": "the launch does not train correctly",
-    "repeat": "two runs of the launch differ",
+    "repeat": "two runs of the launch differ, or it does not continue from its checkpoint",
     "update": "the weights do not follow the gradients",
     "labels": "the launch learns other tokens than intended",
     "twin": "a change that is neutral by documentation changes what is trained",

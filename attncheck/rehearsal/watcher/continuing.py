@@ -204,7 +204,7 @@ def run_in_fork(answer: Callable[[str, dict[str, Any]], None], folder: str) -> d
 
 
 def _leave_records() -> None:
-    """Let a fork print nothing and record no data set, and answer none of the questions."""
+    """Let a fork print nothing and record no data set, and answer no further questions."""
     FORKED.append(os.getpid())
     batches.MAX_LOADERS = 0
     null = os.open(os.devnull, os.O_RDWR)
