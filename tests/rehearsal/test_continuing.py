@@ -62,7 +62,7 @@ def test_what_an_interruption_or_an_epoch_changes_is_named(fault: str, server: F
 @pytest.mark.parametrize("fault", CRASHES)
 def test_a_checkpoint_that_ends_the_launch_is_an_error(fault: str, server: ForkServer, tmp_path: Path) -> None:
     result = judge_continued(read(server, tmp_path, fault, "saves"), make_job())
-    assert result is not None and re.search(CRASHES[fault], *result.violations), result
+    assert result is not None and re.search(CRASHES[fault], "\n".join(result.violations)), result
 
 
 @pytest.mark.parametrize("fault", ["", "dropout", "equal_rows"])
