@@ -55,6 +55,10 @@ def judge_continued(record: Mapping[str, Any], job: Job) -> CheckResult | None:
             notes.append(
                 f"an interruption, or a second epoch, could not be tried: {run['error'][:200]} ({run['place']})"
             )
+    skipped = record.get("skipped", {})
+    if skipped.get("differs") or (skipped.get("drawn") and not skipped["loads"]):
+        because = "" if skipped["differs"] else ", because nothing restores the state of random numbers"
+        warnings.append(f"the epoch that {skipped['line']} continues gets other rows than the rest of it{because}")
     different = record.get("start", {}).get("different")
     if different:
         names = ", ".join(different[:NAMED])

@@ -211,10 +211,10 @@ def list_waits(watch: str) -> tuple[str, ...]:
 def read_continued(folder: str) -> dict[str, Any]:
     """Return what the watcher's `continuing.py` compares, {} if it could not, or was not asked to."""
     record: dict[str, Any] = {}
-    for name in ("continued", "start"):
+    for name in ("continued", "start", "skipped"):
         with contextlib.suppress(ValueError):
             record[name] = json.loads(_read_note(Path(folder) / "watch" / f"{name}.json"))
-    return {**record.get("continued", {}), "start": record.get("start", {})}
+    return {**record.pop("continued", {}), **record}
 
 
 def read_effects(folder: str) -> list[dict[str, Any]]:

@@ -91,3 +91,51 @@ def test_what_a_launch_does_not_do_is_not_asked(server: ForkServer, tmp_path: Pa
 def test_a_state_that_is_not_to_be_restored_is_no_fault(server: ForkServer, tmp_path: Path) -> None:
     record = read(server, tmp_path, "new_optimizer", "saves")
     assert judge_result(judge_continued(record, make_job(save_only_model="true")) or CheckResult("")) == "pass"
+
+
+SKIPPING = """\
+import itertools, os, types
+import torch
+from torch.utils.data import DataLoader
+from attncheck.rehearsal.watcher import continuing, recorder
+
+class Seeded(torch.utils.data.RandomSampler):
+    epoch = 1
+    def __iter__(self):
+        generator = torch.Generator().manual_seed(self.epoch)
+        return iter(torch.randperm(len(self.data_source), generator=generator).tolist())
+
+def skip_first_batches(loader, count=0):
+    if HOW == "epoch_lost":
+        loader.batch_sampler.sampler.epoch = 0
+    return itertools.islice(loader, count, None)
+
+rows = [torch.tensor([n]) for n in range(24)]
+loader = DataLoader(rows, 2, sampler=Seeded(rows)) if HOW != "drawn" else DataLoader(rows, 2, shuffle=True)
+module = types.SimpleNamespace(skip_first_batches=skip_first_batches)
+continuing.watch_skipping(recorder.Recorder(os.environ["CONTINUED_IN"]), module)
+assert len(list(module.skip_first_batches(loader, 4))) == 8
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "more", "text"),
+    [
+        ("seeded", "", ""),
+        ("epoch_lost", "", "the epoch that skip.py:22 continues gets other rows than the rest of it"),
+        ("drawn", "", "the rest of it, because nothing restores the state of random numbers"),
+        ("drawn", "# accelerator.load_state(folder)", ""),
+    ],
+)
+def test_an_epoch_that_a_script_continues_has_the_rest_of_its_rows(
+    how: str, more: str, text: str, server: ForkServer, tmp_path: Path
+) -> None:
+    script, watch = tmp_path / "skip.py", tmp_path / "watch"
+    script.write_text(f"HOW = {how!r}\n{SKIPPING}{more}\n")
+    watch.mkdir()
+    environ = {"ATTNCHECK_CONTINUES": "saves", "CONTINUED_IN": str(watch)}
+    ended = server.run([str(script)], environ, watch, 1)
+    assert ended["statuses"] == [0] and (watch / "skipped.json").exists(), ended
+    result = judge_continued(read_continued(str(tmp_path)), make_job())
+    warnings = result.warnings if result is not None else ()
+    assert len(warnings) == bool(text) and all(warning.endswith(text) for warning in warnings), warnings

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import linecache
 import os
 import random
 import signal
@@ -25,6 +26,7 @@ from typing import Any
 
 from . import batches
 from .describe import describe_process
+from .script_code import find_script_frame, name_line
 
 EPOCH = 3  # steps of an epoch, if the launch has more than one
 STEPS = {False: (2, 4), True: (EPOCH + 1, 2 * EPOCH)}  # those of the checkpoint and the end: inside the second epoch
@@ -34,6 +36,7 @@ FORKED: list[int] = []  # this process, if it is a fork
 READING_SECONDS = 4.0  # for an epoch
 LOST = 0.5  # of what the steps before the checkpoint changed: a loaded parameter that differs more is not the saved one
 NAMED = 3  # the most parameters in a message
+MAX_CALLERS = 2  # of accelerate's function: the script, or accelerate's own method
 MAX_HOLDERS = 50  # of samplers, in a loader
 
 
@@ -65,6 +68,50 @@ def _answer(trial: _Trial, questions: list[str], answers: dict[str, Any]) -> Non
                 answers["resumed"] = run_in_fork(trial.resume, folder)
         if "epochs" in questions:
             answers["epochs"] = run_in_fork(trial.read_epochs, folder)
+
+
+def watch_skipping(recorder: Any, module: Any) -> None:
+    """Compare the batches that a script continues an epoch with, and those of the whole epoch, in forks.
+
+    accelerate 1.15.0 data_loader.py (`skip_first_batches`). A new process has another state of random numbers, unless
+    the script loads it. `skipped.json` holds which of the two continuations differs.
+    """
+    original, answers = module.skip_first_batches, dict[str, Any]()
+
+    @functools.wraps(original)
+    def skip(dataloader: Any, num_batches: int = 0) -> Any:
+        frame = find_script_frame(sys._getframe(1), MAX_CALLERS)
+        if frame is not None and num_batches and not answers and os.environ.get("ATTNCHECK_CONTINUES") and can_fork():
+
+            def read(is_whole: bool, is_new: bool, place: str, own: dict[str, Any]) -> None:
+                if is_new:
+                    _draw_others()
+                loader = dataloader if is_whole else original(dataloader, num_batches)
+                rows = list(map(_digest, loader))
+                own["rows"] = rows[num_batches:] if is_whole else rows
+
+            with contextlib.suppress(Exception), tempfile.TemporaryDirectory() as folder:
+                whole, same, new = (
+                    run_in_fork(functools.partial(read, *how), folder).get("rows")
+                    for how in ((True, False), (False, False), (False, True))
+                )
+                text = "".join(linecache.getlines(frame.f_code.co_filename))
+                answers.update(
+                    line=name_line(frame), differs=same != whole, drawn=new != same, loads="load_state" in text
+                )
+                if whole and same and new:
+                    with open(os.path.join(recorder.folder, "skipped.json"), "w") as stream:
+                        json.dump(answers, stream)
+        return original(dataloader, num_batches)
+
+    module.skip_first_batches = skip
+
+
+def _draw_others() -> None:
+    """Set the states of random numbers that another process may have."""
+    sys.modules["torch"].manual_seed(OTHER_SEED)
+    for module in (random, sys.modules.get("numpy.random", random)):
+        module.seed(OTHER_SEED)
 
 
 def watch_start(recorder: Any, model_class: Any, names: Collection[str]) -> None:
@@ -112,10 +159,7 @@ class _Start:
             _leave_records()
             self._recorder.folder = os.devnull  # nothing is written before the first loss
             signal.alarm(int(SECONDS))
-            modules = sys.modules
-            modules["torch"].manual_seed(OTHER_SEED)
-            for module in (random, modules.get("numpy.random", random)):
-                module.seed(OTHER_SEED)
+            _draw_others()
         except BaseException:
             os._exit(1)
 

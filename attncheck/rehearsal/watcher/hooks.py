@@ -25,7 +25,7 @@ from typing import Any
 from . import absent, lifeline, outside, remote_code, waiting
 from .batches import watch_epochs
 from .checkpoints import watch_checkpoints
-from .continuing import watch_interruptions, watch_start
+from .continuing import watch_interruptions, watch_skipping, watch_start
 from .deepspeed import replace_compiled_adam, skip_shared_memory, watch_engine
 from .describe import describe_prompt
 from .devices import (
@@ -114,6 +114,7 @@ def install(folder: str) -> None:
         "transformers.utils.import_utils": allow_in_import_utils,
         "transformers.integrations.hub_kernels": allow_hub_kernels,
         "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
+        "accelerate.data_loader": functools.partial(watch_skipping, recorder),
         "peft.mapping": functools.partial(watch_adapters, recorder),
         "peft.mapping_func": functools.partial(watch_adapters, recorder),  # since 0.15
         "torch.distributed.fsdp.fully_sharded_data_parallel": functools.partial(watch_fsdp, recorder.take_gradients),
