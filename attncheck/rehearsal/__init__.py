@@ -2,7 +2,8 @@
 
 It answers what a launch trains, and what fixes it. `cutting.py` points the launch at a small model and synthetic
 documents, and `guards.py` protects everything that it could change. `execution.py` runs it in a sandbox, workers judge
-the watcher's records, and `run.py` writes the report, with the change that fixes the launch.
+the watcher's records, `continuing.py` and `effects.py` judge the answers of forks of the launch, and `run.py` writes
+the report, with the change that fixes the launch.
 
 `watcher/` runs in the launch's own processes, `drivers/` replaces parts that need more than one machine, and
 `emulated/` is flash-attn in plain torch for machines without a GPU. These import nothing of ours. `worker/` makes the

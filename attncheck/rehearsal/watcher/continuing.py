@@ -30,7 +30,7 @@ from .script_code import find_script_frame, name_line
 
 EPOCH = 3  # steps of an epoch, if the launch has more than one
 STEPS = {False: (2, 4), True: (EPOCH + 1, 2 * EPOCH)}  # those of the checkpoint and the end: inside the second epoch
-SECONDS = 60.0  # for a fork
+SECONDS = 30.0  # for a fork
 RECORDED_STEPS, OTHER_SEED = 3, 12345
 FORKED: list[int] = []  # this process, if it is a fork
 READING_SECONDS = 4.0  # for an epoch
@@ -66,7 +66,7 @@ def _answer(trial: _Trial, questions: list[str], answers: dict[str, Any]) -> Non
             answers["whole"] = run_in_fork(trial.train_whole, folder)
             if "moved" in answers["whole"]:
                 answers["resumed"] = run_in_fork(trial.resume, folder)
-        if "epochs" in questions:
+        if "epochs" in questions and answers.get("whole", True):  # the others ended in time
             answers["epochs"] = run_in_fork(trial.read_epochs, folder)
 
 
