@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from attncheck.rehearsal import effects
+from attncheck.core.results.smoke import CheckResult
+from attncheck.rehearsal import effects, judged_run
 from attncheck.rehearsal.watcher.effects import watch_adapters
 
 LORA_PLUS = """\
@@ -103,3 +104,18 @@ def test_a_rate_that_no_parameter_has_is_named(
     monkeypatch.setattr(effects, "find_script", lambda launch: script)
     read: Any = SimpleNamespace(recognised=SimpleNamespace(launch=None))
     assert [line.partition("=")[0] for line in effects.list_idle_rates(read, rates)] == names
+
+
+@pytest.mark.parametrize(("outcome", "name"), [("ok", "update"), ("skipped", "run")])
+def test_a_setting_without_an_effect_is_said_with_the_updates_or_the_run(
+    outcome: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = tmp_path / "watch"
+    watch.mkdir()
+    record = {"kind": "LoraConfig", "idle": {"rank_pattern": "{'q': 2}"}, "layers": "None", "astray": []}
+    (watch / "effects-0.json").write_text(json.dumps(record))
+    (watch / "steps-0.json").write_text(json.dumps({"steps": [{"rates": [2e-4]}]}))
+    monkeypatch.setattr(effects, "find_script", lambda launch: None)
+    stage: Any = SimpleNamespace(folder=str(tmp_path), read=SimpleNamespace(recognised=SimpleNamespace(launch=None)))
+    results = judged_run._add_effects(stage, [CheckResult("run"), CheckResult("update", outcome)])
+    assert [result.check for result in results if result.warnings] == [name]
