@@ -33,7 +33,7 @@ def list_questions(job: Job) -> str:
 def find_crash(record: Mapping[str, Any]) -> str:
     """Return the error with which saving or loading ended, "" if neither did, or because of the rehearsal's limits."""
     for run in (record.get("whole", {}), record.get("resumed", {})):
-        error = run.get("error", "")
+        error = " ".join(run.get("error", "").split())
         if error and run.get("part") in PARTS and not any(word in error for word in REFUSALS):
             return f"{PARTS[run['part']]} ends with {error[:300]} ({run['place']})"
     return ""
