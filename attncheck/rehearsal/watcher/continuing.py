@@ -307,7 +307,7 @@ class _Trial:
             orders.append(rows)
         answers["shuffles"] = _shuffles(loader)
         answers["epochs"] = [len(rows) for rows in orders]
-        answers["same"] = orders[0] == orders[1] and len({*orders[0]}) > 1  # not of equal rows
+        answers["same"] = orders[0] == orders[1] and len({*orders[0]}) > 2  # not of equal rows, the last of them fewer
 
     def _prepare(self, folder: str, answers: dict[str, Any], strategy: str) -> None:
         self._recorder.is_paused, self._answers = True, answers
