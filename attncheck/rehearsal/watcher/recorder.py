@@ -365,7 +365,7 @@ class Recorder:
     @_guarded
     def enter_optimizer(self, optimizer: Any) -> None:
         """Record an optimiser before its step; optimisers that step one after another belong to the same step."""
-        self.rates += [float(group.get("lr") or 0.0) for group in optimizer.param_groups]
+        self.rates += [float(group.get("lr") or 0.0) for group in optimizer.param_groups if group["params"]]
         if self.trained is not None and (self.losses or self.written):
             updates = self.updates if self.losses else self.written["updates"]
             if self.losses and not self.is_recording:
