@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,16 @@ from attncheck.rehearsal.columns import list_columns, list_modules
 from attncheck.rehearsal.execution import list_absent, list_replaced
 from attncheck.rehearsal.shapes import read_shapes
 from tests.rehearsal.staging import LABELLED as OBJECTIVE
-from tests.rehearsal.staging import SCRIPTS, ForkServer, ask_for_materials, judge, list_failures, make_argv
+from tests.rehearsal.staging import (
+    SCRIPTS,
+    ForkServer,
+    ask_for_materials,
+    judge,
+    list_failures,
+    make_argv,
+    make_materials,
+    rehearse,
+)
 
 SCRIPT = SCRIPTS / "own_rows.py"
 
@@ -50,3 +60,18 @@ def test_its_rows_train_and_a_fault_in_them_is_found(
     assert any("reader_of_sound" in line for line in list_absent(str(tmp_path)))
     assert any("--seed" in line for line in list_absent(str(tmp_path)))
     assert any("user.jsonl" in line for line in list_replaced(str(tmp_path)))
+
+
+@pytest.mark.parametrize(("fault", "checks"), [("", set()), ("gradient_turned_after_clipping", {"ATN438"})])
+def test_the_update_is_judged_if_no_document_is_known(
+    fault: str, checks: set[str], server: ForkServer, stages: dict[int, Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A script may make inputs in which no word of its rows is left."""
+    if not stages:
+        stages[0] = make_materials(tmp_path_factory.mktemp("unknown") / "stage")
+        other = {"turns": [["user", [200] * 8], ["assistant", [201] * 8]], "advantage": 0.5}  # no row has these words
+        (stages[0] / "documents.json").write_text(json.dumps([other]))
+    results = rehearse(server, stages[0], tmp_path_factory.mktemp("run") / "watch", "", fault, steps=4)
+    assert set(list_failures(results)) == checks, results
+    assert {results[name].outcome for name in ("batch", "documents", "loss", "gradients")} == {"skipped"}
+    assert "no input token belongs to a document" in results["batch"].reason and results["update"].outcome == "ok"
