@@ -249,3 +249,44 @@ def test_deepspeed_compiles_nothing_without_a_gpu(
         assert type(optimizer).__name__ == name and isinstance(optimizer, torch.optim.AdamW)
     assert module.build_shm_op() is None and module.other is own
     assert {line.split(" ")[0] for line in list_replaced(str(tmp_path))} == {"FusedAdam", "DeepSpeedCPUAdam"}
+
+
+UNUSED = """
+import os, sys
+import torch
+import torch.distributed as dist
+from transformers import LlamaConfig, LlamaForCausalLM
+from attncheck.rehearsal.watcher.devices import allow_unused_parameters
+allow_unused_parameters(torch.nn.parallel.distributed)
+def train(rank):
+    dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=32, num_hidden_layers=2, **sizes))
+    model.unused = torch.nn.Linear(4, 4)
+    model.train().gradient_checkpointing_enable({"use_reentrant": True})
+    wrapped = torch.nn.parallel.DistributedDataParallel(model)
+    for step in range(2):
+        tokens = torch.arange(8).unsqueeze(0) + 8 * rank
+        wrapped(input_ids=tokens, labels=tokens).loss.backward()
+        gradients = [torch.zeros(32, 16) for _ in range(2)]
+        dist.all_gather(gradients, model.get_input_embeddings().weight.grad.clone())
+        assert torch.equal(*gradients)
+        model.zero_grad()
+if __name__ == "__main__":
+    torch.multiprocessing.start_processes(train, nprocs=2, start_method="fork")
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("without_sharding", "ends"), [("1", True), ("", False)])
+def test_gradients_are_averaged_although_a_trained_parameter_is_unused(
+    without_sharding: str, ends: bool, tmp_path: Path
+) -> None:
+    """A tower without images has none in DeepSpeed either; a launch with DDP itself stays as it is, and fails."""
+    pytest.importorskip("transformers")
+    (tmp_path / "train.py").write_text(UNUSED)
+    environ = {"PYTHONPATH": str(REPOSITORY), "ATTNCHECK_WITHOUT_SHARDING": without_sharding, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "store")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environ)
+    assert (ended.returncode == 0) == ends, ended.stderr[-2000:]
