@@ -1,9 +1,10 @@
 """Merges the rules' findings on each node: one finding on sixty nodes becomes one finding that names them."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from attncheck.core.node_ranges import format_nodes, name_nodes
-from attncheck.core.records import dataclass, list_fields, replace
+from attncheck.core.records import list_fields
 from attncheck.core.report import Finding, Report, Skip, by_severity
 from attncheck.core.results.cluster import NodeFinding
 from attncheck.core.results.doctor import DoctorSection
