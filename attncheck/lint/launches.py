@@ -510,6 +510,8 @@ def _attach_configuration(launch: Launch, files: WrittenFiles, folder: str, path
     file = files.read_in(folder, path)
     if file is None and any(os.path.isfile(folder / path) for folder in list_config_folders(launch)):
         return launch  # Hydra composes it for the program
+    if file is not None and file.kind == "json" and file.text.lstrip().startswith("["):
+        return launch  # rows of data
     if file is None or file.kind not in ("yaml", "json", "toml"):
         return replace(launch, notes=(*launch.notes, f"the configuration file {path} {open_ends.COULD_NOT_BE_READ}"))
     try:

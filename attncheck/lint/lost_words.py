@@ -33,6 +33,7 @@ SETS_ANY = re.compile(
 )
 NO_WORD = "bash(1), Word Splitting: an unquoted variable that is not set becomes no word, not an empty one"
 REFUSED = "bash refuses the script before it starts this command"
+PROSE = (".md", ".rst", ".txt")  # whose commands are between sentences
 EVIDENCE = "bash(1), QUOTING: only a backslash right before the end of the line continues it"
 
 
@@ -118,7 +119,7 @@ def find_script_faults(launch: Launch) -> Iterator[SettingProblem]:
 def _find_syntax_error(launch: Launch) -> Iterator[SettingProblem]:
     """Yield the problem of a command that bash does not start, because its script has a syntax error before its end."""
     refused = launch.refused or _check_with_bash(launch)
-    if refused:
+    if refused and not launch.source.name.lower().endswith(PROSE):
         text = f"{REFUSED}: {refused}"
         evidence = ("bash(1), SHELL GRAMMAR: bash runs what it has read completely; bash -n reads without running",)
         location = launch.words[0].location if launch.words else SourceLocation(launch.source.name)

@@ -308,6 +308,24 @@ def test_an_option_without_a_value_is_not_said_of_a_script_that_bash_refuses(
     )
 
 
+@pytest.mark.parametrize(("name", "count"), [("run.sh", 1), ("README.md", 0)])
+def test_prose_is_no_script(tmp_path: Path, name: str, count: int) -> None:
+    text = "model=<your_model>\ntrl sft --model_name_or_path $model --dataset_name d --output_dir o\n"
+    write_tree(tmp_path, {name: text})
+    request = Request((read_source(str(tmp_path / name)),))
+    report = run.run(s.h200(), request, read_model, read_no_file)
+    assert len([item for item in report.findings if "bash refuses" in item.message]) == count
+
+
+def test_rows_of_data_are_no_configuration(tmp_path: Path) -> None:
+    files = {"rows.json": '[{"text": "a"}]', "c.json": '{"model_name_or_path": "n"}'}
+    start = "python train.py {} --model_name_or_path m --output_dir o --per_device_train_batch_size 1\n"
+    (data,) = read_script(tmp_path, f"cd {tmp_path}\n{start.format('rows.json')}", files=files)
+    assert data.file is None and not data.entries
+    (configured,) = read_script(tmp_path, f"cd {tmp_path}\n{start.format('c.json')}", files=files)
+    assert [entry.value for entry in configured.entries] == ["n"]
+
+
 def test_a_file_that_a_command_writes_is_not_the_one_that_is_committed(tmp_path: Path) -> None:
     run_file = "envsubst < template.yaml > config.yaml\n"
     start = "trl sft --config config.yaml --output_dir o\n"

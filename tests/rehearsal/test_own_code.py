@@ -143,6 +143,25 @@ def test_a_loss_with_an_unknown_part_of_a_reference_need_not_fall(
     assert result.outcome == outcome and bool(result.violations) == (outcome == "ok")
 
 
+@pytest.mark.parametrize(("is_documented", "is_told"), [(True, True), (False, False)])
+def test_a_loss_that_is_not_known_has_no_floor(
+    is_documented: bool, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ASFT's in LLaMA-Factory, which may end far below a mean's; a documented mean may not."""
+    monkeypatch.setattr(learning, "explain_loss", lambda _: None)
+    monkeypatch.setattr(learning, "_explain_slowness", lambda *_: "")
+    monkeypatch.setattr(learning, "_floor", lambda _: 1.1)
+    monkeypatch.setattr(learning, "find_outside_changes", lambda _: ())
+    steps = [SimpleNamespace(losses=[[5.0 / (number + 1)]], rows=[[1, 2]], rate=1e-3) for number in range(30)]
+    objective = SimpleNamespace(policy=None, preference=None, is_documented=is_documented)
+    evidence: Any = SimpleNamespace(
+        step=SimpleNamespace(objective=objective, index=SimpleNamespace(is_own=False)), steps=steps, others=[],
+        is_own_script=False, full_model=False, taken=[], unstepped=0,
+    )  # fmt: skip
+    told = [text for text in learning.run(evidence).violations if "entropy" in text]
+    assert bool(told) == is_told
+
+
 @pytest.mark.parametrize(
     ("trainable", "is_told"),
     [

@@ -35,8 +35,10 @@ def run(evidence: Evidence) -> CheckResult:
     losses = [sum(sum(rank) for rank in step.losses) / max(len(step.losses), 1) for step in evidence.steps]
     steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
     explanation = explain_loss(evidence)
-    is_known = explanation is not None or not evidence.is_own_script
-    is_mean = is_known and (explanation is None or abs(explanation.factor - 1.0) < NEAR_ONE)
+    is_documented = evidence.step.objective.is_documented and not evidence.is_own_script
+    is_mean = (explanation is not None or is_documented) and (
+        explanation is None or abs(explanation.factor - 1.0) < NEAR_ONE
+    )
     is_of_pairs = evidence.step.objective.preference is not None
     # Another multiple of the mean has no known floor, the loss of pairs no entropy.
     floor = _floor(evidence) if is_mean and not is_of_pairs else 0.0
