@@ -17,8 +17,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from attncheck.rehearsal.columns import OWN_COLLATOR, _iter_columns
 from attncheck.rehearsal.watcher import batches, losses, script_code
 from attncheck.rehearsal.watcher.describe import _is_untied
+from attncheck.rehearsal.watcher.modules import ModuleWatch
 from attncheck.rehearsal.watcher.stand_ins import _choose_folder
-from attncheck.rehearsal.worker.checks import learning, update
+from attncheck.rehearsal.worker.checks import batch, learning, update
 from attncheck.rehearsal.worker.checks.batch import _find_misplaced_headers
 from attncheck.rehearsal.worker.checks.learning import _find_alike
 from attncheck.rehearsal.worker.checks.update import _find_idle, _find_schedule, _find_untrained_tokens
@@ -141,6 +142,40 @@ def test_a_loss_with_an_unknown_part_of_a_reference_need_not_fall(
     )  # fmt: skip
     result = learning.run(evidence)
     assert result.outcome == outcome and bool(result.violations) == (outcome == "ok")
+
+
+@pytest.mark.parametrize(
+    ("drawn", "pieces", "repeated"),
+    [
+        ([*range(12)] * 3, 4, 0),  # epochs of a few rows
+        ([number // 2 for number in range(24)], 4, 12),  # each row twice
+        ([*range(4)] * 6, 4, 4),  # the first batch again and again
+        ([*range(12), 3, 3, 3, *range(12, 24)], 4, 1),
+    ],
+)
+def test_epochs_of_a_few_rows_repeat_none(drawn: list[int], pieces: int, repeated: int) -> None:
+    evidence: Any = SimpleNamespace(step=SimpleNamespace(pieces=[None] * pieces))
+    assert len(batch._list_repeated(evidence, drawn)) == repeated
+
+
+def test_a_hook_that_draws_noise_is_not_judged() -> None:
+    def add_noise(module: Any, inputs: Any, output: Any) -> Any:
+        return output + torch.empty_like(output).uniform_(-1, 1)
+
+    def scale(module: Any, inputs: Any, output: Any) -> Any:
+        return output * 2
+
+    watched, outcomes = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)), []
+    for hook in (add_noise, scale):
+        handle = watched[0].register_forward_hook(hook)
+        watch = ModuleWatch(watched)
+        watched(torch.ones(1, 2))
+        watch.stop()
+        handle.remove()
+        step = SimpleNamespace(ranks=[SimpleNamespace(modules=watch.modules)], calls=[])
+        evidence: Any = SimpleNamespace(step=step)
+        outcomes.append([batch.describe_noise(evidence, check) for check in ("documents", "batch")])
+    assert "add_noise" in outcomes[0][0] and outcomes[0][1] == "" == outcomes[1][0]
 
 
 @pytest.mark.parametrize(("is_documented", "is_told"), [(True, True), (False, False)])

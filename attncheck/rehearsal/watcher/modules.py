@@ -12,6 +12,7 @@ MAX_BYTES = 64 << 20  # for all modules in one call
 OURS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # also of the emulated packages
 # torch 2.13 _tensor.py (`register_hook`, `register_post_accumulate_grad_hook`), nn/modules/module.py.
 GRADIENT_HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_post_accumulate_grad_hooks")
+GENERATORS = {"rand", "randn", "rand_like", "randn_like", "uniform_", "normal", "normal_", "bernoulli", "bernoulli_"}
 MAX_WRAPPERS = 20  # around a function; objects that have every attribute have no end of them
 resolve = functools.cache(os.path.realpath)  # of some thousand functions at each recorded step
 INSTALLED = ("site-packages", "dist-packages")
@@ -44,6 +45,7 @@ class ModuleWatch:
                 record |= {"input": _copy(given), "outputs": [_copy(value) for value in returned]}
                 hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
                 record["hooks"] = [describe_code(hook) for hook in hooks if is_foreign(hook)]
+                record["noise"] = [describe_code(hook) for hook in hooks if is_foreign(hook) and _draws(hook)]
                 self.modules.append(record)
 
         return leave
@@ -130,6 +132,12 @@ def describe_code(function: Any) -> str:
         return name
     path = code.co_filename.rpartition(f"site-packages{os.sep}")[2]
     return f"{name}, {path}:{code.co_firstlineno}"
+
+
+def _draws(function: Any) -> bool:
+    """Return whether a function's own code calls a generator of random numbers."""
+    code = getattr(unwrap(function), "__code__", None)
+    return code is not None and not GENERATORS.isdisjoint(code.co_names)
 
 
 def unwrap(function: Any) -> Any:

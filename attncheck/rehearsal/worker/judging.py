@@ -74,7 +74,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
                 send({"device": evidence.step.calls[0].description["device"]})  # on which the launch trained
             if not evidence.judged_pieces and item != "update":  # which follows from weights and gradients
                 raise ValueError("no input token belongs to a document: the data or the tokenizer differ")
-            if item in LATER and (noise := describe_noise(evidence)):
+            if item in LATER and (noise := describe_noise(evidence, item)):
                 result = CheckResult(item, "skipped", noise)
             elif evidence.unstepped and item in OF_STEPS:
                 result = CheckResult(item, "skipped", "no optimiser took a step")

@@ -132,8 +132,14 @@ def run(evidence: Evidence) -> CheckResult:
     )
 
 
-def describe_noise(evidence: Evidence) -> str:
-    """Return a line if some input tokens are not their labels', which make up whole documents: random noise, or ""."""
+def describe_noise(evidence: Evidence, check: str) -> str:
+    """Return a line if the step has random noise, which cannot be recomputed; "" otherwise.
+
+    Either a hook of the script draws it, or some input tokens are not their labels', which make up whole documents.
+    """
+    hooks = dict.fromkeys(hook for record in evidence.step.ranks for own in record.modules for hook in own["noise"])
+    if hooks and check != "batch":  # which compares tokens
+        return f"not judged: the script's hook {next(iter(hooks))}, draws random numbers in each step"
     pairs = [
         pair
         for call in evidence.step.calls
@@ -173,8 +179,9 @@ def _find_repeated_rows(evidence: Evidence) -> Iterator[str]:
     """
     unknown = len(evidence.step.index.documents)
     segments = [segment for row in _list_rows(evidence) for segment in row]
-    seen = Counter(s.document for s in segments if s.document < unknown and s.offset == 0)
-    repeated = [document for document, count in seen.items() if count > 1]
+    drawn = [s.document for s in segments if s.document < unknown and s.offset == 0]
+    seen = Counter(drawn)
+    repeated = _list_repeated(evidence, drawn)
     if len(repeated) > max(2, MAX_CUT_SHARE * len(seen)) and len(segments) < unknown:
         yield (
             f"{len(repeated)} rows of the data were used more than once among the first "
@@ -239,12 +246,9 @@ def _find_foreign_words(evidence: Evidence) -> Iterator[str]:
 
 def _find_repeats(evidence: Evidence, ledger: Ledger | None) -> Iterator[str]:
     """Yield the documents that were used twice before the data were exhausted."""
-    seen: Counter[int] = Counter()
-    for row in _list_rows(evidence):
-        for segment in row:
-            if segment.document >= 0 and segment.offset == 0 and segment.words >= WHOLE_WORDS:
-                seen[segment.document] += 1
-    repeated = [document for document, count in seen.items() if count > 1]
+    segments = [segment for row in _list_rows(evidence) for segment in row if segment.words >= WHOLE_WORDS]
+    drawn = [segment.document for segment in segments if segment.document >= 0 == segment.offset]
+    seen, repeated = Counter(drawn), _list_repeated(evidence, drawn)
     held = len(list_documents(ledger.held)) if ledger is not None else len(evidence.step.index.documents)
     if len(repeated) > max(2, MAX_CUT_SHARE * len(seen)) and len(seen) < held * 0.9:  # a script may take a few
         total = sum(seen.values())
@@ -259,6 +263,16 @@ def _find_repeats(evidence: Evidence, ledger: Ledger | None) -> Iterator[str]:
             f"while {held - len(seen)} had not been used at all"
             f"{why}"
         )
+
+
+def _list_repeated(evidence: Evidence, drawn: Sequence[int]) -> list[int]:
+    """Return the documents that were used more than once; none if later epochs of a few documents show only that.
+
+    Then all documents come once before one comes again, and they are more than those of two steps.
+    """
+    seen = Counter(drawn)
+    is_few = len({*drawn[: len(seen)]}) == len(seen) > 2 * len(evidence.step.pieces)
+    return [] if is_few else [document for document, count in seen.items() if count > 1]
 
 
 def find_repeated_prompts(evidence: Evidence) -> Iterator[str]:
