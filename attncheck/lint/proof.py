@@ -18,9 +18,11 @@ from attncheck.core.job import NO_ARGUMENT, NO_READER, Job, SettingProblem, Unkn
 from attncheck.core.launch import NOWHERE, Launch, Setting
 from attncheck.core.program import Program, ProgramOption
 from attncheck.core.records import replace
+from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.values import NO_VALUE
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
+from attncheck.lint.programs.hydra_configs import CONFIG_OPTIONS, MISPLACED
 from attncheck.lint.programs.hydra_overrides import describe_unparsed, find_refused_overrides
 from attncheck.lint.programs.key_readers import find_readers
 from attncheck.lint.programs.known_classes import ANY_RELEASE
@@ -135,6 +137,7 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
         problems=(
             *_settle_problems(job, launch, program, release),
             *_find_appended(launch, program, release),
+            *_find_misplaced(launch, program),
         ),
         remarks=(*job.remarks, remark),
     )
@@ -244,6 +247,21 @@ def _settle_problems(job: Job, launch: Launch, program: Program, release: Chosen
         if is_refused and (is_about_value or taken.get(problem.location, "\0") in problem.message):
             continue
         yield problem if is_trusted else _soften_problem(problem)
+
+
+def _find_misplaced(launch: Launch, program: Program) -> Iterator[SettingProblem]:
+    """Yield the problem of a --config-path that is relative to the current folder: Hydra's is not."""
+    place = next((gap.removeprefix(MISPLACED) for gap in program.gaps if gap.startswith(MISPLACED)), "")
+    for name, value in iter_option_values(launch.words[1:]):
+        if place and value.known and CONFIG_OPTIONS.get(name) == "path":
+            yield SettingProblem(
+                "refuses",
+                f"{name} {value.text}: Hydra takes it relative to {program.path}, and {place} does not exist",
+                ("hydra-core 1.3.2 _internal/utils.py, compute_search_path_dir: Primary config directory not found",),
+                value.location,
+                advice=f'give an absolute path: {name} "$PWD/{value.text}"',
+                universal=True,
+            )
 
 
 def _find_appended(launch: Launch, program: Program, release: ChosenRelease) -> Iterator[SettingProblem]:

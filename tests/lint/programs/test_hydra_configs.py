@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.launches import find_launches
 from attncheck.lint.programs.hydra_configs import read_config_options
 from attncheck.lint.programs.hydra_overrides import describe_unparsed, find_refused_overrides
-from attncheck.lint.proof import settle_names
+from attncheck.lint.proof import _find_misplaced, settle_names
 from attncheck.lint.release import ChosenRelease
 from attncheck.lint.sources import read_source
 from tests.lint.hydra_composing import compose_jobs
@@ -274,3 +276,18 @@ def test_a_configuration_next_to_the_module_is_not_missing(tmp_path: Path, optio
     source = read_source(str(tmp_path / "examples/run.sh"))
     [launch] = find_launches(source, make_file_reader((source,)))
     assert any("could not be read" in note for note in launch.notes) is is_unread
+
+
+@pytest.mark.parametrize(("path", "is_refused"), [("conf", True), ("../conf", False), ("$PWD/conf", False)])
+def test_a_configuration_s_folder_is_relative_to_the_program(tmp_path: Path, path: str, is_refused: bool) -> None:
+    files = {"src/train.py": MAIN, "conf/main.yaml": "steps: 1", ".git/HEAD": "", "src/config/main.yaml": "steps: 2"}
+    folder = write_tree(tmp_path, files)
+    path = path.replace("$PWD", str(folder))
+    command = [sys.executable, "src/train.py", "--config-path", path, "--config-name", "main", "steps=3"]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode != 0) is is_refused and ("config directory not found" in ended.stderr) is is_refused
+    (folder / "run.sh").write_text(f"cd {folder}\n" + " ".join(["python", *command[1:]]) + "\n")
+    (launch,) = find_launches(read_source(str(folder / "run.sh")), make_file_reader(()))
+    program = read_script(folder, "src/train.py", config=read_config_options(launch.words))
+    assert program is not None
+    assert [problem.location.line for problem in _find_misplaced(launch, program)] == [2] * is_refused
