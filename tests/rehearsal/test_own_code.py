@@ -25,6 +25,7 @@ from attncheck.rehearsal.worker.checks.learning import _find_alike
 from attncheck.rehearsal.worker.checks.update import _find_idle, _find_schedule, _find_untrained_tokens
 from attncheck.rehearsal.worker.materials import make_documents
 from attncheck.rehearsal.worker.segments import DocumentIndex, read_documents
+from attncheck.rehearsal.worker.step import FirstStep
 
 INDEX = DocumentIndex(read_documents(make_documents(200, 3)))
 
@@ -156,6 +157,17 @@ def test_a_loss_with_an_unknown_part_of_a_reference_need_not_fall(
 def test_epochs_of_a_few_rows_repeat_none(drawn: list[int], pieces: int, repeated: int) -> None:
     evidence: Any = SimpleNamespace(step=SimpleNamespace(pieces=[None] * pieces))
     assert len(batch._list_repeated(evidence, drawn)) == repeated
+
+
+@pytest.mark.parametrize(("counted", "start", "labels"), [([1, 1, 0], 0, 3), ([0, 1, 0], 0, 1), ([1, 1, 0], 4, 2)])
+def test_labels_that_a_trainer_takes_away_count_each_row_s_first(counted: list[int], start: int, labels: int) -> None:
+    """As `compute_loss_func`'s, which are no inputs of the model: `num_items_in_batch` counts the first token too."""
+    piece = SimpleNamespace(
+        call=SimpleNamespace(rank=0), segment=SimpleNamespace(start=start),
+        shift_labels=lambda _: (None, torch.tensor(counted, dtype=torch.bool)),
+    )  # fmt: skip
+    step: Any = SimpleNamespace(calls=[piece.call], pieces=[piece], labels_enter=False)
+    assert FirstStep.count_labels(step) == {0: labels}
 
 
 def test_a_hook_that_draws_noise_is_not_judged() -> None:

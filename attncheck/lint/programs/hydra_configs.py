@@ -113,10 +113,10 @@ def read_hydra_program(
     if not name or (path is None and not given_path):
         return None
     folder = resolve_path(module.path.parent / (given_path or path or "."))
-    beside, misplaced = folder, ""
+    expected, misplaced = folder, ""
     if given_path and not os.path.isdir(folder):
         folder = resolve_path(tree.base / given_path)
-        misplaced = "" if os.path.isabs(given_path) else f"{MISPLACED}{tree.show_path(beside)}"
+        misplaced = "" if os.path.isabs(given_path) else f"{MISPLACED}{tree.show_path(expected)}"
     file = folder / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
     if not os.path.isfile(file):
         return None

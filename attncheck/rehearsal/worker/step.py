@@ -126,13 +126,15 @@ class FirstStep:
         return tuple(piece for call in self.calls for piece in self._iter_pieces(call))
 
     def count_labels(self) -> dict[int, int]:
-        """Return the number of labels in each rank's inputs, first tokens included, or else of targets."""
+        """Return the number of labels of each rank, first tokens included: in its inputs, or else as assumed."""
         counts = dict.fromkeys((call.rank for call in self.calls), 0)
         for call in self.calls if self.labels_enter else ():
             if "labels" in call.tensors:
                 counts[call.rank] += int((call.tensors["labels"] != IGNORED).sum())
         for piece in () if self.labels_enter else self.pieces:
-            counts[piece.call.rank] += int(piece.shift_labels(1)[1].sum())
+            counted = piece.shift_labels(1)[1]
+            has_first = piece.segment.start == 0 and bool(counted[:1].any())  # unmasked rows label their first token
+            counts[piece.call.rank] += int(counted.sum()) + has_first
         return counts
 
     @property

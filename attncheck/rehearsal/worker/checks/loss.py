@@ -89,7 +89,9 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
             ]
             return CheckResult("loss", notes=tuple(notes))
         if explanation.scale is not None and evidence.has_own_loss and error > loss_limit(evidence):
-            notes += [f"{observed - expected:+.2g} is added to the loss, without any effect on the gradients"]
+            notes += [
+                f"{observed - expected:+.2g} is added to the loss, with less effect on the gradients than rounding"
+            ]
             return CheckResult("loss", notes=tuple(notes))
         return CheckResult("loss", measures=(Measure(name, error, loss_limit(evidence)),), notes=tuple(notes))
     measure = Measure(name, error, loss_limit(evidence))
