@@ -7,6 +7,7 @@ framework's own program, and every unknown name was known to some release. A nam
 modified tree.
 """
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -22,7 +23,7 @@ from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.values import NO_VALUE
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
-from attncheck.lint.programs.hydra_configs import CONFIG_OPTIONS, MISPLACED
+from attncheck.lint.programs.hydra_configs import CONFIG_OPTIONS
 from attncheck.lint.programs.hydra_overrides import describe_unparsed, find_refused_overrides
 from attncheck.lint.programs.key_readers import find_readers
 from attncheck.lint.programs.known_classes import ANY_RELEASE
@@ -32,6 +33,8 @@ from attncheck.lint.programs.records import Origin
 from attncheck.lint.release import ChosenRelease
 from attncheck.lint.sources import read_source
 
+# of paths that a script makes absolute
+ABSOLUTE = re.compile(r"(?i)\bpwd\b|realpath|readlink|dirname|BASH_SOURCE|rev-parse")
 CLOSE_MATCH = 0.8
 QUOTED_CHECK = re.compile(r"(\w+) [\w.]+ ([\w/]+\.py):.*?: ((?:if .+: )?assert .+)")
 # Launchers that append the rank's number to the program's options: the option, the switch against it, and the source.
@@ -251,12 +254,16 @@ def _settle_problems(job: Job, launch: Launch, program: Program, release: Chosen
 
 def _find_misplaced(launch: Launch, program: Program) -> Iterator[SettingProblem]:
     """Yield the problem of a --config-path that is relative to the current folder: Hydra's is not."""
-    place = next((gap.removeprefix(MISPLACED) for gap in program.gaps if gap.startswith(MISPLACED)), "")
+    if program.style != "hydra" or ABSOLUTE.search(launch.source.text):
+        return
     for name, value in iter_option_values(launch.words[1:]):
-        if place and value.known and CONFIG_OPTIONS.get(name) == "path":
+        if not value.known or CONFIG_OPTIONS.get(name) != "path" or os.path.isabs(value.text):
+            continue
+        expected = os.path.join(os.path.dirname(program.path), value.text)
+        if os.path.isdir(os.path.join(launch.folder, value.text)) and not os.path.isdir(expected):
             yield SettingProblem(
                 "refuses",
-                f"{name} {value.text}: Hydra takes it relative to {program.path}, and {place} does not exist",
+                f"{name} {value.text}: Hydra takes it relative to {program.path}, and {expected} does not exist",
                 ("hydra-core 1.3.2 _internal/utils.py, compute_search_path_dir: Primary config directory not found",),
                 value.location,
                 advice=f'give an absolute path: {name} "$PWD/{value.text}"',

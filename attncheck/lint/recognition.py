@@ -1,8 +1,7 @@
 """Which launches of a source start the trainer of a known framework."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import Launch, ReadFile, Source
@@ -26,21 +25,20 @@ class FoundLaunch:
     given: Source  # what was given to lint: it contains the launch, or runs the script that does
 
 
-@lru_cache(maxsize=1)
 def find_launches(source: Source, read_file: ReadFile) -> list[Launch]:
-    """Return the launches of a source; its own programs are judged by the same ones."""
+    """Return the launches of a source, none of data, of which a folder may have thousands."""
+    keys = list_keys(source) if source.kind == "json" else None
+    if keys is not None and not starts_training(Launch(source, entries=tuple(keys), file=source)):
+        return []
     return launches.find_launches(source, read_file, starts_training)
 
 
 def find_framework_launches(
-    source: Source, framework_name: str, known_frameworks: tuple[Framework, ...], read_file: ReadFile
+    source: Source, source_launches: Iterable[Launch], framework_name: str, known_frameworks: tuple[Framework, ...]
 ) -> Iterator[FoundLaunch]:
     """Yield the launches of a source that a framework recognises. Raises `Unanswered` if there are too many."""
-    keys = list_keys(source) if source.kind == "json" else None
-    if keys is not None and not starts_training(Launch(source, entries=tuple(keys), file=source)):
-        return  # data, of which a folder may have thousands
     found_count = 0
-    for number, launch in enumerate(find_launches(source, read_file)):
+    for number, launch in enumerate(source_launches):
         for framework in known_frameworks:
             if framework_name in ("", framework.name) and framework.trainer(launch):
                 found_count += 1

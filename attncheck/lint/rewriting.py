@@ -18,7 +18,7 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.judging import add_model, remember_secrets
 from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
-from attncheck.lint.recognition import FoundLaunch, find_framework_launches
+from attncheck.lint.recognition import FoundLaunch, find_framework_launches, find_launches
 from attncheck.lint.release import ChosenRelease, choose_release, may_be_met
 from attncheck.lint.stated_versions import OWN_FILES, find_stated_versions, is_own_source
 
@@ -130,7 +130,7 @@ def _iter_corrections(recognised: FoundLaunch, job: Job, release: ChosenRelease)
 
 def _find_launches(source: Source, known: tuple[Framework, ...], read_file: ReadFile) -> list[FoundLaunch]:
     """Return the launches of trainers that lint knows, or else those of scripts with their own loop."""
-    launches = list(find_framework_launches(source, "", known, read_file))
+    launches = list(find_framework_launches(source, find_launches(source, read_file), "", known))
     return [launch for launch in launches if launch.framework.is_linted] or launches
 
 

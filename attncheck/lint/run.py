@@ -7,12 +7,12 @@ corrected text is read and judged again (correcting).
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import AttncheckError, BadUsage, Unanswered
-from attncheck.core.launch import COMMAND, Edit, ReadFile, Source
+from attncheck.core.launch import COMMAND, Edit, Launch, ReadFile, Source
 from attncheck.core.records import replace
 from attncheck.core.report import Report, merge_reports
 from attncheck.core.results.lint import LintSection, launches_of
@@ -42,10 +42,10 @@ class Linter:
     reported: set[FindingKey] = field(default_factory=set)
     foreign: dict[str, str] = field(default_factory=dict)  # why a source that has a framework's keys is not linted
 
-    def lint(self, source: Source, read_file: ReadFile) -> list[Report]:
+    def lint(self, source: Source, source_launches: Sequence[Launch], read_file: ReadFile) -> list[Report]:
         """Return a report for each launch of a source."""
         framework = self.context.request.framework
-        found_launches = list(find_framework_launches(source, framework, frameworks.load(), read_file))
+        found_launches = list(find_framework_launches(source, source_launches, framework, frameworks.load()))
         for recognised in [] if framework else found_launches:
             foreign = describe_foreign_keys(recognised, self.context.snapshot)
             if foreign:
@@ -86,9 +86,10 @@ def run(
     own_programs: list[Problem] = []
     for source in request.sources:
         reader = make_reader(source)
-        source_reports = linter.lint(source, reader)
+        source_launches = find_launches(source, reader)
+        source_reports = linter.lint(source, source_launches, reader)
         reports += source_reports
-        problems = list(find_own_problems(source, find_launches(source, reader)))
+        problems = list(find_own_problems(source, source_launches))
         own_programs += problems
         if not source_reports and not problems and not request.skip_unknown:
             unrecognised.append(source)
@@ -137,7 +138,7 @@ def _lint_folders(
         reader = NotingReader(make_reader(source))
         try:
             with time_limit(FILE_SECONDS):
-                source_reports = linter.lint(source, reader)
+                source_reports = linter.lint(source, find_launches(source, reader), reader)
         except TimeLimit:
             not_read.append(f"{source.name}: not read within {FILE_SECONDS:g} s of CPU time")
             continue

@@ -6,13 +6,14 @@ import json
 import re
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from attncheck.core.io.errors import Unanswered
-from attncheck.core.launch import ReadFile, Source
+from attncheck.core.launch import Launch, ReadFile, Source
 from attncheck.core.report import Report
 from attncheck.core.results.lint import LintSection, launches_of
 from attncheck.lint import folders, inputs, run
@@ -114,10 +115,10 @@ def test_a_file_that_takes_too_long_is_told(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(run, "FILE_SECONDS", 0.05)
     original = run.Linter.lint
 
-    def lint(self: run.Linter, source: Source, read_file: ReadFile) -> list[Report]:
+    def lint(self: run.Linter, source: Source, launches: Sequence[Launch], read_file: ReadFile) -> list[Report]:
         while source.name.endswith("a.sh"):
             pass
-        return original(self, source, read_file)
+        return original(self, source, launches, read_file)
 
     monkeypatch.setattr(run.Linter, "lint", lint)
     section = find_section(lint_paths("repo/scripts"))

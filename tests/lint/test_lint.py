@@ -259,8 +259,11 @@ GPT_OSS = {
 @pytest.mark.parametrize(
     ("requested", "code"), [("flash_attention_2", "ATN313"), ("sdpa", "ATN307"), ("flex_attention", "")]
 )
-def test_each_fix_is_tried_by_itself_and_proven(attncheck: Run, tmp_path: Path, requested: str, code: str) -> None:
+def test_each_fix_is_tried_by_itself_and_proven(
+    attncheck: Run, tmp_path: Path, requested: str, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """eager would store the scores of 64 heads, so it is not offered; sdpa takes no sinks, in any release."""
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)  # offline, the kernel of the Hub is missing first
     (tmp_path / "config.json").write_text(json.dumps(GPT_OSS))
     target = "sm_121,gpus=1,torch=2.10,transformers=5.5.0,trl=1.0.0,flash-attn=none,kernels=0.12.3"
     launch = ["accelerate", "launch", "--num_processes", "1", "-m", "trl.scripts.sft", "--max_length", "2048", "--bf16"]

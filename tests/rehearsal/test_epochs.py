@@ -100,8 +100,10 @@ def test_a_scheduler_may_be_a_critics(initial: dict[str, float], count: int) -> 
     """The rate of the model may be constant: only a scheduler whose optimiser never steps is a fault."""
     own = {"weights": {"a": 1}, "groups": [{"options": {"lr": 1e-4}}]}
     critic = {"weights": {}, "groups": [{"options": {"lr": 1e-4, **initial}}]}
-    steps = [SimpleNamespace(schedule=["train.py:3"], rate=1e-4)] * 3
-    evidence: Any = SimpleNamespace(taken=[SimpleNamespace(updates=[own, critic])], steps=steps)
+    steps = [SimpleNamespace(schedule=["train.py:3"], rate=1e-4, planned=0)] * 3
+    evidence: Any = SimpleNamespace(
+        taken=[SimpleNamespace(updates=[own, critic], code={})], steps=steps, batches=1, epochs=[]
+    )
     assert len(list(_find_unscheduled(evidence))) == count
 
 

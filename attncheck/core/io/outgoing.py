@@ -93,22 +93,18 @@ def _map_record(record: Any, names: tuple[str, ...], clean_one: Callable[[str], 
     if not changes:
         return record
     changed = copy.copy(record)  # not `replace`, whose checks would see a half-changed record
+    for derived in vars(changed).keys() - {*names}:  # what was computed from the fields before
+        del vars(changed)[derived]
     for field_name, after in changes.items():
         object.__setattr__(changed, field_name, after)
     return _remark_masks(record, changed)
 
 
 def _map_named(name: str, item: Any, clean_one: Callable[[str], str]) -> Any:
-    return (isinstance(item, str) and _hide_secret(name, item)) or map_texts(item, clean_one)
-
-
-@cache
-def _hide_secret(name: str, value: str) -> str:
-    """Return the mask for a value that is a secret under this name; "" for another one."""
     from attncheck.core.io.secrets import MASK
     from attncheck.core.io.secrets.values import is_secret_value
 
-    return MASK if is_secret_value(name, value) else ""
+    return MASK if isinstance(item, str) and is_secret_value(name, item) else map_texts(item, clean_one)
 
 
 def _remark_masks(before: Any, after: Any) -> Any:

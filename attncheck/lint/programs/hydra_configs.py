@@ -31,8 +31,6 @@ CONFIG_OPTIONS = {  # hydra-core 1.3.2 _internal/utils.py `get_args_parser`
     **dict.fromkeys(("--config-dir", "-cd"), "dir"),
 }
 MAX_FILES, MAX_DEPTH = 200, 12
-# hydra-core 1.3.2 _internal/utils.py `compute_search_path_dir`: relative to the file of the program's main function
-MISPLACED = "Hydra looks for the configuration's folder at "
 FOUND_BY_NAME = "it was found by its name only"
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 REFERENCE = re.compile(r"\$\{([\w./@]+)\}")
@@ -113,15 +111,12 @@ def read_hydra_program(
     if not name or (path is None and not given_path):
         return None
     folder = resolve_path(module.path.parent / (given_path or path or "."))
-    expected, misplaced = folder, ""
     if given_path and not os.path.isdir(folder):
         folder = resolve_path(tree.base / given_path)
-        misplaced = "" if os.path.isabs(given_path) else f"{MISPLACED}{tree.show_path(expected)}"
     file = folder / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
     if not os.path.isfile(file):
         return None
-    program = _compose_program(module.shown_path or entry.shown_path, file, tree, config)
-    return replace(program, gaps=(misplaced, *program.gaps)) if misplaced else program
+    return _compose_program(module.shown_path or entry.shown_path, file, tree, config)
 
 
 def read_named_configuration(base: Path, config: Sequence[str]) -> Program | None:

@@ -278,16 +278,22 @@ def test_a_configuration_next_to_the_module_is_not_missing(tmp_path: Path, optio
     assert any("could not be read" in note for note in launch.notes) is is_unread
 
 
-@pytest.mark.parametrize(("path", "is_refused"), [("conf", True), ("../conf", False), ("$PWD/conf", False)])
-def test_a_configuration_s_folder_is_relative_to_the_program(tmp_path: Path, path: str, is_refused: bool) -> None:
+@pytest.mark.parametrize(
+    ("path", "is_refused"),
+    [("conf", True), ("../conf", False), ("FOLDER/conf", False), ("$PWD/conf", False), ('"$(pwd)"/conf', False)],
+)
+def test_a_configuration_s_folder_is_relative_to_the_program(
+    tmp_path: Path, path: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = {"src/train.py": MAIN, "conf/main.yaml": "steps: 1", ".git/HEAD": "", "src/config/main.yaml": "steps: 2"}
     folder = write_tree(tmp_path, files)
-    path = path.replace("$PWD", str(folder))
-    command = [sys.executable, "src/train.py", "--config-path", path, "--config-name", "main", "steps=3"]
+    monkeypatch.chdir(folder)
+    options = f"--config-path {path.replace('FOLDER', str(folder))} --config-name main steps=3"
+    command = ["bash", "-c", f"{sys.executable} src/train.py {options}"]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert (ended.returncode != 0) is is_refused and ("config directory not found" in ended.stderr) is is_refused
-    (folder / "run.sh").write_text(f"cd {folder}\n" + " ".join(["python", *command[1:]]) + "\n")
-    (launch,) = find_launches(read_source(str(folder / "run.sh")), make_file_reader(()))
-    program = read_script(folder, "src/train.py", config=read_config_options(launch.words))
+    (folder / "run.sh").write_text(f"python src/train.py {options}\n")
+    (launch,) = find_launches(read_source("run.sh"), make_file_reader(()))
+    program = read_script(Path(), "src/train.py", config=read_config_options(launch.words))
     assert program is not None
-    assert [problem.location.line for problem in _find_misplaced(launch, program)] == [2] * is_refused
+    assert len(list(_find_misplaced(launch, program))) == is_refused

@@ -149,7 +149,7 @@ def collate(rows, options, padding: int) -> dict[str, torch.Tensor]:
         batch["labels"] = functional.pad(batch["labels"][:, 1:], (0, 1), value=IGNORED)
     if FAULT == "labels_of_another_row":
         batch["labels"] = torch.where(batch["labels"] == IGNORED, IGNORED, batch["input_ids"].roll(1, 0))
-    if FAULT.startswith("noise"):
+    if FAULT.startswith("noise") and FAULT != "noise_in_embeddings":
         noise = (torch.rand(batch["labels"].shape) < 0.1) & (batch["labels"] != IGNORED)
         batch["input_ids"] = batch["input_ids"].where(~noise, batch["input_ids"].flatten().roll(99).view(noise.shape))
         if FAULT == "noise_in_labels":
