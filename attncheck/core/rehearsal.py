@@ -30,15 +30,13 @@ DataForm = Literal[
     "prompt_texts",  # the same as a text, under each name that scripts use for it
 ]
 PAIRED_FORMS: tuple[DataForm, ...] = (
-    *(
-        "preference",
-        "implicit_preference",
-        "preference_text",
-        "answers",
-        "rejected_response",
-        "prompts",
-        "prompt_texts",
-    ),
+    "preference",
+    "implicit_preference",
+    "preference_text",
+    "answers",
+    "rejected_response",
+    "prompts",
+    "prompt_texts",
 )
 # The names under which scripts read a problem, and the answer to it, from a row that is not a list of messages.
 PROMPT_COLUMNS = ("prompt", "problem", "question", "query", "instruction")

@@ -24,6 +24,7 @@ from attncheck.lint.judging import LaunchJudge, locate_in_host
 from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.recognition import FoundLaunch, starts_training
 from attncheck.lint.unchecked import list_unchecked
+from attncheck.lint.unknown_values import make_key
 
 MAX_ROUNDS = 4  # a corrected launch may need correction again, such as a renamed flag with an invalid value
 NEEDS_QUOTES = re.compile(r"['\"`$]|\\(?!\n)")  # would end or change a string that holds a script
@@ -213,10 +214,7 @@ def _complete_fixes(finding: Finding, found_launch: FoundLaunch, job: Job, corre
 
 def _is_gone(finding: Finding, corrected_report: Report) -> bool:
     """Return whether the report of a corrected launch no longer has the finding."""
-    return not any(
-        (finding.code, finding.subject, finding.message) == (other.code, other.subject, other.message)
-        for other in corrected_report.findings
-    )
+    return make_key(finding) not in map(make_key, corrected_report.findings)
 
 
 def _adds_problem(before: Iterable[Finding], after: Iterable[Finding]) -> bool:
@@ -268,4 +266,4 @@ def _format_unwritten(launch: Launch, key: str, value: str) -> str:
 
 def identify(finding: Finding) -> FindingKey:
     """Return what equal findings of several launches have in common."""
-    return finding.severity, finding.code, finding.subject, finding.message
+    return finding.severity, *make_key(finding)

@@ -130,12 +130,15 @@ def keep_certain(findings: Sequence[Finding], others: Sequence[Callable[[], Sequ
 
     @cache
     def list_keys(index: int) -> set[tuple[str, str, str]]:
-        return {_key(finding) for finding in others[index]()}
+        return {make_key(finding) for finding in others[index]()}
 
-    return [finding for finding in findings if all(_key(finding) in list_keys(index) for index in range(len(others)))]
+    return [
+        finding for finding in findings if all(make_key(finding) in list_keys(index) for index in range(len(others)))
+    ]
 
 
-def _key(finding: Finding) -> tuple[str, str, str]:
+def make_key(finding: Finding) -> tuple[str, str, str]:
+    """Return what a finding has in common with the same one of another report, whose severity may differ."""
     return finding.code, finding.subject, finding.message
 
 

@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -227,7 +227,7 @@ def chooses_targets(read: ReadLaunch) -> bool:
     return any(value not in LITERALS for value in values) or OWN_COLLATOR.search(text) is not None
 
 
-def read_turns(read: ReadLaunch, data: str) -> list[list[str]]:
+def read_turns(read: ReadLaunch, rows: Iterable[dict[str, Any]]) -> list[list[str]]:
     """Return the speakers in each kind of conversation among the first rows of the launch's data, if their file exists.
 
     Nothing is returned if the script reads other fields than conversations, or all are a question and an answer.
@@ -236,7 +236,7 @@ def read_turns(read: ReadLaunch, data: str) -> list[list[str]]:
     if not columns & CONVERSATIONS or columns & (TEXT_COLUMNS - CONVERSATIONS):
         return []
     kinds: dict[tuple[str, ...], None] = {}
-    for row in _iter_first_rows(read, data):
+    for row in rows:
         with contextlib.suppress(AttributeError, TypeError, StopIteration):
             turns = next(row[name] for name in CONVERSATIONS if name in row)
             speakers = [SPEAKERS.get(own, own) for own in (turn.get("role", turn.get("from")) for turn in turns)]
@@ -245,26 +245,24 @@ def read_turns(read: ReadLaunch, data: str) -> list[list[str]]:
     return [list(kind) for kind in kinds][:MAX_KINDS] if any(len(kind) > 2 for kind in kinds) else []
 
 
-def has_text_pairs(read: ReadLaunch, data: str) -> bool:
+def has_text_pairs(rows: Iterable[dict[str, Any]]) -> bool:
     """Return whether the first rows of the launch's data are pairs of answers as texts, each with its prompt."""
-    values = [row.get(name) for row in _iter_first_rows(read, data) for name in ("prompt", "chosen", "rejected")]
+    values = [row.get(name) for row in rows for name in ("prompt", "chosen", "rejected")]
     return bool(values) and all(isinstance(value, str) for value in values)
 
 
-def read_prefixes(read: ReadLaunch, data: str) -> dict[str, str]:
+def read_prefixes(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
     """Return the fields that begin with another field in all first rows of the launch's data: {"chosen": "prompt"}."""
-    rows = list(_iter_first_rows(read, data))
     names = [name for name in rows[0] if all(row.get(name) for row in rows)] if rows else []
     pairs = ((name, prefix) for name in names for prefix in names if name != prefix)
     return {name: prefix for name, prefix in pairs if all(_begins(row[name], row[prefix]) for row in rows)}
 
 
-def read_values(read: ReadLaunch, data: str) -> dict[str, list[Any]]:
+def read_values(read: ReadLaunch, rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     """Return the values that the first rows of the launch's data have in each field that its script reads.
 
     They are no texts, but numbers, or a few words that repeat: {"quality": [0.5, 1.0], "label": ["good", "bad"]}.
     """
-    rows = list(_iter_first_rows(read, data))
     fields = {name: [row[name] for row in rows if name in row] for name in read_columns(read)}
     return {name: values for name, values in fields.items() if values and _is_plain(values)}
 
@@ -284,7 +282,7 @@ def _begins(value: Any, prefix: Any) -> bool:
     return isinstance(value, list) and isinstance(prefix, list) and value != prefix == value[: len(prefix)]
 
 
-def _iter_first_rows(read: ReadLaunch, data: str) -> Iterator[dict[str, Any]]:
+def iter_first_rows(read: ReadLaunch, data: str) -> Iterator[dict[str, Any]]:
     """Yield the first rows of each file of rows that a launch or its script names, if it exists."""
     names = (data, *(word.text for word in read.recognised.launch.words), *iter_texts(read))
     paths = (Path(read.recognised.launch.folder, name) for name in dict.fromkeys(names) if name.endswith(ROW_SUFFIXES))

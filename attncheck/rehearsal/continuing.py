@@ -10,10 +10,10 @@ from typing import Any
 
 from attncheck.core.job import Job
 from attncheck.core.results.smoke import CheckResult
+from attncheck.doctor.rules.transformers.resume_changes_training import ONE_EPOCH
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting, is_on
 from attncheck.rehearsal.ending import NETWORK_ERRORS, WRITE_ERRORS
 
-ONE_EPOCH = ("1", "1.0")
 NAMED, SEED = 3, "a second start with the seed of the launch"
 RESUMED, EPOCHS = "resumed after step", "two epochs"  # begin the notes on what continues as it should
 ADAPTER = re.compile(r"\.lora_|adapter")  # scripts draw theirs before a Trainer sets the seed, as PEFT's examples do

@@ -44,6 +44,7 @@ from attncheck.rehearsal.columns import (
     find_here,
     find_script,
     has_text_pairs,
+    iter_first_rows,
     list_folders_above,
     names_data,
     names_flash_attn,
@@ -166,9 +167,10 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         cut = explain_uncached_kernel(read.snapshot, read.job.plan.attn_implementation) or cut
     if isinstance(cut, str):
         raise NothingToRehearse(f"{read.job.location}: {cut}")
+    has_rows = "ATTNCHECK_ROWS" in cut.environ
     if materials.real_data:
         cut = _take_own_data(read, cut)
-    elif cut.form in ("messages", "prompt_completion") and "ATTNCHECK_ROWS" in cut.environ:
+    elif cut.form in ("messages", "prompt_completion") and has_rows:
         makes_rows = bool(TEXT_COLUMNS & {*read_columns(read)})
         if makes_rows or (cut.form == "messages" and chooses_targets(read)):
             form: DataForm = "every" if makes_rows else cut.form
@@ -178,17 +180,13 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         cut = replace(cut, options={name: value for name, value in cut.options.items() if name != data})
     if cut.form == "every" and cut.environ.get("ATTNCHECK_ROWS") and reads_pairs(read):
         cut = replace(cut, form="preference_text", objective=UNDOCUMENTED)
-    if (
-        cut.form in ("preference", "implicit_preference")
-        and "ATTNCHECK_ROWS" in cut.environ
-        and not materials.real_data
-    ):
+    if cut.form in ("preference", "implicit_preference") and has_rows and not materials.real_data:
         makes_answers = {"completion", "label"} <= {*read_columns(read)}
-        own_form: DataForm = "preference_text" if has_text_pairs(read, cut.data) else cut.form
+        own_form: DataForm = "preference_text" if has_text_pairs(iter_first_rows(read, cut.data)) else cut.form
         cut = replace(cut, form="answers" if makes_answers else own_form)
     if materials.full_model:
         cut = _keep_own_model(read, cut)
-    elif "ATTNCHECK_ROWS" in cut.environ:
+    elif has_rows:
         cut = _keep_name(read, cut, materials)
     is_own_script = "ATTNCHECK_WITHOUT_GPU" in cut.environ
     if is_own_script and not cut.emulates_flash_attn and names_flash_attn(read):

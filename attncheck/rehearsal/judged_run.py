@@ -108,9 +108,8 @@ def _ask_to_continue(stage: Stage, launch: CutLaunch) -> CutLaunch:
     only, materials = stage.request.only, stage.materials
     if materials.uses_gpu or materials.full_model or launch.cut.driver or (only and {*only}.isdisjoint(OF_PROCESS[:2])):
         return launch
-    environ = {"ATTNCHECK_CONTINUES": list_questions(stage.read.job), "ATTNCHECK_SEED": NO_SEED}
-    environ = {**launch.cut.environ, **environ}
-    return replace(launch, cut=replace(launch.cut, environ=environ))
+    questions = {"ATTNCHECK_CONTINUES": list_questions(stage.read.job), "ATTNCHECK_SEED": NO_SEED}
+    return replace(launch, cut=replace(launch.cut, environ={**launch.cut.environ, **questions}))
 
 
 def _judge_end(stage: Stage, cut: JobCut, ended: execution.Execution, copies: str, is_observed: bool) -> CheckResult:

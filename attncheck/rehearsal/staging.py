@@ -20,6 +20,7 @@ from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal import cutting, execution, extensions, paired
 from attncheck.rehearsal.columns import (
     find_marker,
+    iter_first_rows,
     read_columns,
     read_field_shapes,
     read_model_classes,
@@ -141,6 +142,7 @@ def make_materials(stage: Stage, cut: JobCut) -> bool:
 
 def describe_fields(read: ReadLaunch, cut: JobCut, added: Sequence[str] = ()) -> dict[str, Any]:
     """Return the part of a worker's message that says which fields a script reads from rows; `added`: found by runs."""
+    rows = [] if cut.driver else list(iter_first_rows(read, cut.data))
     return {
         "columns": [*read_columns(read), *added] if reads_fields(cut) else [*added],
         "added": added,
@@ -149,9 +151,9 @@ def describe_fields(read: ReadLaunch, cut: JobCut, added: Sequence[str] = ()) ->
         # trl 0.24.0 data_utils.py (`is_conversational`) takes any of several fields, in the order of a set
         "makes_text": read.job.framework == "trl" and bool(TEXT_COLUMNS.intersection(read_columns(read))),
         "shapes": read_field_shapes(read) if reads_fields(cut) or added else {},
-        "turns": read_turns(read, cut.data) if reads_fields(cut) and not cut.driver else [],
-        "values": read_values(read, cut.data) if reads_fields(cut) and not cut.driver else {},
-        "prefixes": read_prefixes(read, cut.data) if not cut.driver else {},
+        "turns": read_turns(read, rows) if reads_fields(cut) else [],
+        "values": read_values(read, rows) if reads_fields(cut) else {},
+        "prefixes": read_prefixes(rows),
         "marker": find_marker(read) if "ATTNCHECK_ROWS" in cut.environ else "",
     }
 

@@ -28,7 +28,7 @@ from attncheck.lint import run as lint
 from attncheck.lint.context import Request
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
-from attncheck.rehearsal.columns import has_text_pairs, read_prefixes, read_turns, read_values
+from attncheck.rehearsal.columns import has_text_pairs, iter_first_rows, read_prefixes, read_turns, read_values
 from attncheck.rehearsal.judged_run import _read_rates
 from attncheck.rehearsal.reading import _find_model_folder
 from attncheck.rehearsal.worker.checks import batch
@@ -187,6 +187,11 @@ def test_a_loop_whose_source_loads_its_model_needs_no_options(tmp_path: Path, mo
         assert read(f"python {name}.py") == []
 
 
+def first_rows() -> tuple[ReadLaunch, list[dict[str, Any]]]:
+    launch = read("python loop.py")[0]
+    return launch, list(iter_first_rows(launch, ""))
+
+
 def test_conversations_have_the_turns_of_the_launchs_own_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the script reads nothing else of a row, and the rows are more than a question and its answer."""
     kinds = [["user", "assistant"], ["user", "assistant", "tool", "assistant"]]
@@ -199,12 +204,12 @@ def test_conversations_have_the_turns_of_the_launchs_own_rows(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     Path("loop.py").write_text(text)
     Path("rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert read_turns(read("python loop.py")[0], "") == kinds
+    assert read_turns(*first_rows()) == kinds
     documents = make_documents(9, 0, kinds)
     assert {tuple(who for who, _ in own["turns"]) for own in documents} == {*map(tuple, kinds)}
     assert all(words for own in documents for _, words in own["turns"])
     Path("loop.py").write_text(text.replace("encode(", "encode(row['question'], "))
-    assert read_turns(read("python loop.py")[0], "") == []
+    assert read_turns(*first_rows()) == []
 
 
 def test_answers_repeat_their_prompt_as_in_the_launchs_own_rows(
@@ -220,8 +225,8 @@ def test_answers_repeat_their_prompt_as_in_the_launchs_own_rows(
     Path("loop.py").write_text(text)
     rows = [{"prompt": f"{n} ?", "chosen": f"{n} ? yes", "rejected": "no"} for n in range(4)]
     Path("rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert has_text_pairs(read("python loop.py")[0], "")
-    prefixes = read_prefixes(read("python loop.py")[0], "")
+    assert has_text_pairs(first_rows()[1])
+    prefixes = read_prefixes(first_rows()[1])
     assert prefixes == {"chosen": "prompt"}
     made = [{"prompt": "w3 ", "chosen": "w4", "rejected": "w5"}]
     (own,), _ = fit_rows(made, {"form": "every", "prefixes": prefixes})
@@ -229,7 +234,7 @@ def test_answers_repeat_their_prompt_as_in_the_launchs_own_rows(
     weights = [{**row, "weight": n / 2, "kind": "ab"[n % 2]} for n, row in enumerate(rows)]
     Path("rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in weights))
     Path("loop.py").write_text(text.replace("(row['chosen'])", "(row['chosen'], row['weight'], row['kind'])"))
-    values = read_values(read("python loop.py")[0], "")
+    values = read_values(*first_rows())
     assert values == {"weight": [0.0, 0.5, 1.0, 1.5], "kind": ["a", "b", "a", "b"]}
     rows_made, _ = fit_rows([{"text": "w3", "weight": ""}] * 5, {"form": "every", "values": {**values, "text": [1]}})
     assert [row["weight"] for row in rows_made] == [0.0, 0.5, 1.0, 1.5, 0.0] and rows_made[0]["text"] == "w3"
@@ -240,7 +245,7 @@ def test_answers_repeat_their_prompt_as_in_the_launchs_own_rows(
         "prompt"
     ]
     Path("rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in (*rows, {**rows[0], "chosen": "yes"})))
-    assert read_prefixes(read("python loop.py")[0], "") == {}
+    assert read_prefixes(first_rows()[1]) == {}
 
 
 def test_labels_on_turns_that_the_model_does_not_write_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

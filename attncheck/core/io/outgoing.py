@@ -6,11 +6,12 @@ Everything that is printed or written to a file passes through here once: `clean
 import copy
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from attncheck.core.io.visible import show_control_characters
+from attncheck.core.records import list_fields
 
 if TYPE_CHECKING:  # every command imports this module, so what it needs for cleaning is imported on first use
     from attncheck.core.launch import Edit
@@ -74,7 +75,9 @@ def map_texts(value: Any, clean_one: Callable[[str], str]) -> Any:
 
 @cache
 def _list_fields(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+    """Return the fields of a class of records; none of another class."""
+    is_record = is_dataclass(kind)
+    return list_fields(kind) if is_record else ()
 
 
 def _map_record(record: Any, names: tuple[str, ...], clean_one: Callable[[str], str]) -> Any:

@@ -50,10 +50,11 @@ def watch_epochs(folder: str) -> Callable[[Any], None]:
 
     def plan(iterator: Any) -> None:
         rows = iterator._dataset
-        for own in (*_list_samplers(iterator), iterator._collate_fn):
+        samplers = _list_samplers(iterator)
+        for own in (*samplers, iterator._collate_fn):
             note_code("data", own)
-        note_order(sys._getframe(2), _list_samplers(iterator))
-        _note_shards(_list_samplers(iterator))
+        note_order(sys._getframe(2), samplers)
+        _note_shards(samplers)
         if iterator._dataset_kind and iterator._num_workers > 1:
             reader = getattr(iterator._dataset, "__iter__", None)
             CODE["workers"] = [f"each of {iterator._num_workers} workers reads all of {describe_code(reader)}"]

@@ -26,6 +26,7 @@ from typing import Any
 
 from . import batches
 from .describe import describe_process
+from .modules import call_before
 from .script_code import find_script_frame, name_line
 
 EPOCH = 3  # steps of an epoch, if the launch has more than one
@@ -125,13 +126,14 @@ def watch_start(recorder: Any, model_class: Any, names: Collection[str]) -> None
     torch, states = sys.modules["torch"], list[_Start]()
     seed = int(os.environ.get("ATTNCHECK_SEED", 0))  # of the watcher, in `hooks.py`
 
-    def begin(*arguments: Any) -> None:
-        if not states and can_fork() and torch.initial_seed() == seed:
-            states.append(_Start(recorder))
+    def begin() -> None:
+        with contextlib.suppress(Exception):
+            if not states and can_fork() and torch.initial_seed() == seed:
+                states.append(_Start(recorder))
 
     for name in names:
         function = vars(model_class)[name].__func__
-        setattr(model_class, name, classmethod(_call_first(function, begin)))
+        setattr(model_class, name, classmethod(call_before(function, begin)))
 
 
 class _Start:
@@ -143,7 +145,7 @@ class _Start:
         torch: Any = sys.modules["torch"]
         self._recorder, self._steps, self._values = recorder, 0, dict[str, str]()
         self._go, self._path = os.pipe(), os.path.join(recorder.folder, "start.json")
-        torch.Tensor.backward = _call_first(torch.Tensor.backward, self._keep_values)
+        torch.Tensor.backward = call_before(torch.Tensor.backward, self._keep_values)
         optimizer.register_optimizer_step_post_hook(self._count_step)
         self._process = os.fork()
         self._is_second = not self._process
@@ -163,16 +165,19 @@ class _Start:
         except BaseException:
             os._exit(1)
 
-    def _keep_values(self, *arguments: Any) -> None:
-        if self._values or (FORKED and not self._is_second):
-            return
+    def _keep_values(self) -> None:
+        with contextlib.suppress(Exception):  # the launch continues without the answer
+            if not self._values and (self._is_second or not FORKED):
+                self._values = self._read_values()
+                if self._is_second:
+                    with open(self._path, "w") as stream:
+                        json.dump(self._values, stream)
+                    os._exit(0)
+
+    def _read_values(self) -> dict[str, str]:
         models = [model for model in self._recorder.models if any(p.requires_grad for p in model.parameters())]
         named = [(f"{n}.{name}", value) for n, model in enumerate(models) for name, value in model.named_parameters()]
-        self._values = {name: _digest(value.detach().float().cpu()) for name, value in named}
-        if self._is_second:
-            with open(self._path, "w") as stream:
-                json.dump(self._values, stream)
-            os._exit(0)
+        return {name: _digest(value.detach().float().cpu()) for name, value in named}
 
     def _count_step(self, *arguments: Any) -> None:
         if FORKED:
@@ -191,18 +196,6 @@ class _Start:
             names = [name.partition(".")[2] for name, value in self._values.items() if second.get(name) != value]
             with open(self._path, "w") as stream:
                 json.dump({"different": names}, stream)
-
-
-def _call_first(function: Callable[..., Any], callback: Callable[..., None]) -> Callable[..., Any]:
-    """Return a function that first calls another one, whose errors are left."""
-
-    @functools.wraps(function)
-    def call(*arguments: Any, **options: Any) -> Any:
-        with contextlib.suppress(Exception):
-            callback(*arguments)
-        return function(*arguments, **options)
-
-    return call
 
 
 def can_fork() -> bool:

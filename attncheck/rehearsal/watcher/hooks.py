@@ -41,6 +41,7 @@ from .effects import watch_adapters
 from .emulation import allow_hub_kernels, allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .evaluations import evaluate_own, watch_evaluations
 from .fsdp import watch_fsdp
+from .modules import call_before
 from .recorder import Recorder
 from .script_code import note_loss_settings, note_trainer, watch_added_tokens, watch_prompts
 from .stand_ins import (
@@ -272,15 +273,15 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     for module in modules:
         for name in CLIPPING:
             if hasattr(module, name):
-                setattr(module, name, _call_before(getattr(module, name), recorder.take_gradients))
+                setattr(module, name, call_before(getattr(module, name), recorder.take_gradients))
         for name, limit in LIMITS.items():
             if hasattr(module, name):
                 setattr(module, name, _note_clipping(recorder, getattr(module, name), name, limit))
     for kind in (torch.optim.Optimizer, torch.nn.Module):
-        kind.zero_grad = _call_before(kind.zero_grad, recorder.note_zeroing)
+        kind.zero_grad = call_before(kind.zero_grad, recorder.note_zeroing)
     watch_checkpoints(torch.nn.Module)
     scheduler = torch.optim.lr_scheduler.LRScheduler
-    scheduler.step = _call_before(scheduler.step, recorder.note_schedule, 1)
+    scheduler.step = call_before(scheduler.step, recorder.note_schedule, 1)
     optimizer.register_optimizer_step_pre_hook(lambda *arguments: enter_optimizer(recorder, arguments[0]))
     optimizer.register_optimizer_step_post_hook(lambda *arguments: recorder.leave_optimizer(arguments[0]))
 
@@ -438,17 +439,6 @@ def _patch_peft(recorder: Recorder, tuners_utils: Any) -> None:
         return output
 
     tuners_utils.BaseTuner.forward = forward
-
-
-def _call_before(function: Callable[..., Any], callback: Callable[..., None], count: int = 0) -> Callable[..., Any]:
-    """Return a function that first calls another one with the first `count` arguments."""
-
-    @functools.wraps(function)
-    def call(*arguments: Any, **options: Any) -> Any:
-        callback(*arguments[:count])
-        return function(*arguments, **options)
-
-    return call
 
 
 def _pass_result(function: Callable[..., Any], callback: Callable[[Any], None]) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_BYTES = 64 << 20  # for all modules in one call
@@ -44,8 +44,9 @@ class ModuleWatch:
                 record: dict[str, Any] = {"name": name, "class": type(module).__qualname__, "place": place}
                 record |= {"input": _copy(given), "outputs": [_copy(value) for value in returned]}
                 hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
-                record["hooks"] = [describe_code(hook) for hook in hooks if is_foreign(hook)]
-                record["noise"] = [describe_code(hook) for hook in hooks if is_foreign(hook) and _draws(hook)]
+                own = [hook for hook in hooks if is_foreign(hook)]
+                record["hooks"] = [describe_code(hook) for hook in own]
+                record["noise"] = [describe_code(hook) for hook in own if _draws(hook)]
                 self.modules.append(record)
 
         return leave
@@ -132,6 +133,17 @@ def describe_code(function: Any) -> str:
         return name
     path = code.co_filename.rpartition(f"site-packages{os.sep}")[2]
     return f"{name}, {path}:{code.co_firstlineno}"
+
+
+def call_before(function: Callable[..., Any], callback: Callable[..., None], count: int = 0) -> Callable[..., Any]:
+    """Return a function that first calls another one with the first `count` arguments."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        callback(*arguments[:count])
+        return function(*arguments, **options)
+
+    return call
 
 
 def _draws(function: Any) -> bool:
