@@ -67,6 +67,16 @@ def marker(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     assert all_processes_gone(value), f"processes left behind: {find_marked_processes(value)}"
 
 
+@pytest.fixture(autouse=True)
+def environment_kept() -> Iterator[None]:
+    """Put back the variables that a test has changed: workers that run in this process set some for good."""
+    before = dict(os.environ)
+    yield
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 DURATIONS = Path(__file__).parent / "data" / "durations.json"
 _durations: dict[str, float] = defaultdict(float)  # seconds by file
 

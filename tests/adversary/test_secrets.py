@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import html
 import json
 import os
@@ -119,11 +120,10 @@ class TemporaryFiles:
 
     def _watch(self) -> None:
         while not self._ended.wait(0.02):
-            for path in list(self._folder.rglob("*")):
-                try:
-                    self._leaks |= self._plants.find_leaks(path.read_bytes())
-                except OSError:
-                    continue
+            for folder, _, names in os.walk(self._folder):  # a folder that is gone by now is passed over
+                for name in names:
+                    with contextlib.suppress(OSError):
+                        self._leaks |= self._plants.find_leaks(Path(folder, name).read_bytes())
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from attncheck.core.launch import Source
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries import OFFLINE_VARIABLES
 from attncheck.lint import run
 from attncheck.lint.context import Request
 from attncheck.lint.sources import read_source
@@ -263,7 +264,8 @@ def test_each_fix_is_tried_by_itself_and_proven(
     attncheck: Run, tmp_path: Path, requested: str, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """eager would store the scores of 64 heads, so it is not offered; sdpa takes no sinks, in any release."""
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)  # offline, the kernel of the Hub is missing first
+    for variable in OFFLINE_VARIABLES:  # offline, the kernel of the Hub is missing first
+        monkeypatch.delenv(variable, raising=False)
     (tmp_path / "config.json").write_text(json.dumps(GPT_OSS))
     target = "sm_121,gpus=1,torch=2.10,transformers=5.5.0,trl=1.0.0,flash-attn=none,kernels=0.12.3"
     launch = ["accelerate", "launch", "--num_processes", "1", "-m", "trl.scripts.sft", "--max_length", "2048", "--bf16"]
