@@ -3,7 +3,7 @@ PYTHON ?= python3
 BASE ?= python3
 WORKERS ?= 3
 
-.PHONY: demo doctor test selftest pythons coverage lint names clean
+.PHONY: demo doctor test tests selftest pythons coverage lint style types names clean
 
 demo: .venv-demo/ready  ## show the main job on real input, in an environment of its own
 	.venv-demo/bin/attncheck demo
@@ -15,8 +15,12 @@ doctor: .venv/ready  ## examine the environment of $(PYTHON)
 
 # attncheck writes no byte code beside itself: compiled once here, or each of its thousands of starts would do it.
 # A failed test runs once more, and the summary lists it: the tests measure real processes, and a busy machine is late.
-test: .venv-test/ready lint  ## lint, types, import contract, every test that this machine can run
+# The types are checked beside the tests: mypy takes one core for minutes.
+test: .venv-test/ready style  ## lint, types, import contract, every test that this machine can run
 	.venv-test/bin/python -m compileall -q attncheck
+	$(MAKE) --no-print-directory --jobs=2 types tests
+
+tests: .venv-test/ready
 	.venv-test/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns 1 --reruns-delay 5 -rR $(PYTEST)
 
 selftest: .venv-test/ready  ## plant what a machine can break, and see it caught
@@ -28,12 +32,16 @@ pythons: .venv-test/ready  ## every command on every Python that is found here, 
 coverage: .venv-test/ready  ## the same, with what the tests reach
 	.venv-test/bin/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST)
 
-lint: .venv-test/ready  ## style, types, import contracts, spelling
+lint: style types  ## style, types, import contracts, spelling
+
+style: .venv-test/ready
 	.venv-test/bin/ruff check .
 	.venv-test/bin/ruff format --check .
-	.venv-test/bin/mypy
 	.venv-test/bin/lint-imports --no-cache
 	.venv-test/bin/typos
+
+types: .venv-test/ready
+	.venv-test/bin/mypy
 
 names: .venv-test/ready  ## read the frameworks' new releases into attncheck/lint/names (downloads wheels)
 	.venv-test/bin/python -m tools.names.update
