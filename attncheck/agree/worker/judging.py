@@ -44,6 +44,16 @@ class Exact:
     model: Any
 
 
+@dataclass(frozen=True)
+class Yardstick:
+    """The exact log-probabilities, and what rounding makes of them: each side's values, their errors and the gap."""
+
+    truth: Tensor
+    rounded: list[Tensor]
+    roundings: list[float]
+    gap: float
+
+
 def measure_distance(
     actual: Tensor, expected: Tensor, clip: tuple[float, float], of: Literal["both", "engine", "trainer"] = "both"
 ) -> Distance:
@@ -88,53 +98,25 @@ def judge(
     rewritten = _find_other_tokens(own, generated.samples)
     if numbers:
         generated = _select(generated, numbers)
-    trainer, notes = load_trainer(folder, scoring_plan, device)
-    generated = _cut_unknown_tokens(generated, trainer.get_input_embeddings().weight.shape[0])
-    samples = generated.samples
-    scoring_plan = notes.scoring
-    trainer.train(scoring_plan.dropout != "off")
-    for module in trainer.modules():
-        if scoring_plan.dropout == "functional" and isinstance(module, torch.nn.Dropout):
-            module.eval()
-    scored = scoring.score(trainer, samples, scoring_plan, with_hidden=True)
-    alone = scoring.score(trainer, samples, _reshape(scoring_plan))
-    reproduced = by_trainer = _join(scored, samples, scoring_plan)
+    generated, trainer = _score_by_trainer(folder, generated, scoring_plan, device)
+    samples, scoring_plan = generated.samples, trainer.loaded.scoring
+    by_trainer = trainer.reproduced
     if numbers:
         by_trainer = torch.cat([torch.tensor(own[number].log_probabilities) for number in numbers]).double()
-    trainer_floor = _join(alone, samples, scoring_plan)
-    del trainer
     by_engine = torch.cat([torch.tensor(sample.log_probabilities) for sample in samples]).double()
+    observed = (by_engine, by_trainer)
     progress("computing the exact values")
     precisions: list[Precision] = [rollout.precision, scoring_plan.precision]
     exact = _compute_exact(folder, generated, scoring_plan, precisions, device)
-    truth = _score_exactly(exact.logits, samples, rollout.temperature)
-    rounded = [
-        torch.cat(
-            [
-                scoring.log_probabilities(own, sample, replace(scoring_plan, temperature=rollout.temperature))
-                for own, sample in zip(exact.rounded[precision], samples, strict=True)
-            ]
-        ).double()
-        for precision in precisions
-    ]
-    roundings = [rms(values - truth) for values in rounded]
-    clip = scoring_plan.clip
-    distances = [measure_distance(by_engine, by_trainer, clip)]
+    yardstick = _measure_rounding(exact, samples, replace(scoring_plan, temperature=rollout.temperature), precisions)
+    distances = [measure_distance(by_engine, by_trainer, scoring_plan.clip)]
     if generated.first:
-        distances.append(measure_distance(torch.cat(generated.first), torch.cat(generated.again), clip, "engine"))
-    distances.append(measure_distance(trainer_floor, reproduced, clip, "trainer"))
-    # Beyond rounding the batch shape is the fault, and does not excuse a difference.
-    noise = [
-        min(floor.rms, ROUNDING_MULTIPLE * roundings[SIDES.index(floor.of)])
-        for floor in distances
-        if floor.of != "both"
-    ]
-    gap = rms(rounded[0] - rounded[1])
-    limit = max(FLOOR_MULTIPLE * math.hypot(*noise, gap), ROUNDING_MULTIPLE * max(roundings))
-    observed = (by_engine, by_trainer)
-    errors = [rms(values - truth) for values in observed]
-    if sum(_is_off(*values, truth) for values in zip(observed, rounded, strict=True)) == 1:
-        limit = min(limit, ROUNDING_MULTIPLE * max(roundings))  # noise of batches would show on both sides
+        again = torch.cat(generated.first), torch.cat(generated.again)
+        distances.append(measure_distance(*again, scoring_plan.clip, "engine"))
+    distances.append(measure_distance(trainer.reshaped, trainer.reproduced, scoring_plan.clip, "trainer"))
+    errors = [rms(values - yardstick.truth) for values in observed]
+    limit = _find_limit(distances, observed, yardstick)
+    compared = _compare_own(own, numbers, by_trainer, trainer.reproduced, limit)
     result = AgreedModel(
         name="",
         model="",
@@ -144,26 +126,64 @@ def judge(
         limit=limit,
         engine_error=_bound(errors[0]),
         trainer_error=_bound(errors[1]),
-        engine_rounding=roundings[0],
-        trainer_rounding=roundings[1],
-        precision_gap=gap,
+        engine_rounding=yardstick.roundings[0],
+        trainer_rounding=yardstick.roundings[1],
+        precision_gap=yardstick.gap,
         engine_version=generated.version,
-        notes=(*notes.texts, *generated.notes, *_compare_own(own, numbers, by_trainer, reproduced, limit)),
+        notes=(*trainer.loaded.texts, *generated.notes, *compared),
         own_code=bool(numbers),
     )
-    result = _add_kl(result, generated, scored)
-    result = _add_first_layer(result, generated, scored, exact)
-    ours = [own.routes for own in scored if own.routes is not None]
-    if generated.routes and ours:
-        share, *layers = routes.count_differing(generated.routes, ours)
-        result = replace(result, routes_differ=share, routed_layers=(layers[0], layers[1]))
+    result = _add_routes(_add_kl(result, generated, trainer.scored), generated, trainer.scored)
+    result = _add_first_layer(result, generated, trainer.scored, exact)
     if not result.differs:
         return replace(result, causes=rewritten, notes=(*result.notes, *_list_common_errors(result)))
     context = Context(
         folder, engine_folder, samples, rollout, scoring_plan, exact.model, device, exact.logits, progress
     )
-    result = _explain(result, context, observed, errors, roundings)
+    result = _explain(result, context, observed, errors, yardstick.roundings)
     return replace(result, causes=(*rewritten, *result.causes))
+
+
+def _score_by_trainer(
+    folder: str, generated: Generated, plan: Scoring, device: str
+) -> tuple[Generated, "TrainerScores"]:
+    """Return the samples as far as the trainer's vocabulary reaches, and the trainer's scores of them."""
+    trainer, loaded = load_trainer(folder, plan, device)
+    generated = _cut_unknown_tokens(generated, trainer.get_input_embeddings().weight.shape[0])
+    plan = loaded.scoring
+    trainer.train(plan.dropout != "off")
+    for module in trainer.modules():
+        if plan.dropout == "functional" and isinstance(module, torch.nn.Dropout):
+            module.eval()
+    scored = scoring.score(trainer, generated.samples, plan, with_hidden=True)
+    reshaped = scoring.score(trainer, generated.samples, _reshape(plan))
+    reproduced, other = (_join(scores, generated.samples, plan) for scores in (scored, reshaped))
+    return generated, TrainerScores(loaded, scored, reproduced, other)
+
+
+def _measure_rounding(
+    exact: Exact, samples: Sequence[Sample], plan: Scoring, precisions: Sequence[Precision]
+) -> Yardstick:
+    """Return the exact log-probabilities at the engine's temperature, and what each side's precision makes of them."""
+    truth = _score_exactly(exact.logits, samples, plan.temperature)
+    rounded = [_join(exact.rounded[precision], samples, plan) for precision in precisions]
+    return Yardstick(truth, rounded, [rms(values - truth) for values in rounded], rms(rounded[0] - rounded[1]))
+
+
+def _find_limit(distances: Sequence[Distance], observed: tuple[Tensor, Tensor], yardstick: Yardstick) -> float:
+    """Return the distance, in nats, up to which rounding and the floors of both sides explain a difference."""
+    rounding = ROUNDING_MULTIPLE * max(yardstick.roundings)
+    # Beyond rounding the batch shape is the fault, and does not excuse a difference.
+    noise = [
+        min(floor.rms, ROUNDING_MULTIPLE * yardstick.roundings[SIDES.index(floor.of)])
+        for floor in distances
+        if floor.of != "both"
+    ]
+    limit = max(FLOOR_MULTIPLE * math.hypot(*noise, yardstick.gap), rounding)
+    sides = zip(observed, yardstick.rounded, strict=True)
+    if sum(_is_off(*values, yardstick.truth) for values in sides) == 1:
+        limit = min(limit, rounding)  # noise of batches would show on both sides
+    return limit
 
 
 def _find_other_tokens(own: Mapping[int, RolloutRecord], samples: Sequence[Sample]) -> tuple[Cause, ...]:
@@ -295,6 +315,16 @@ class LoadedTrainer:
     texts: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class TrainerScores:
+    """The trainer's scores of the samples, joined to log-probabilities, and the same in another batch shape."""
+
+    loaded: LoadedTrainer
+    scored: list[Scored]
+    reproduced: Tensor
+    reshaped: Tensor
+
+
 def load_trainer(folder: str, plan: Scoring, device: str) -> tuple[Any, LoadedTrainer]:
     """Return the trainer's model, and its scoring as far as it can be done here.
 
@@ -380,6 +410,15 @@ def _add_kl(result: AgreedModel, generated: Generated, scored: Sequence[Scored])
     first, second = ours.log_softmax(-1), theirs.log_softmax(-1)
     value = float((first.exp() * (first - second)).sum(-1).mean())
     return replace(result, kl=max(value, 0.0), kl_tokens=len(ours))
+
+
+def _add_routes(result: AgreedModel, generated: Generated, scored: Sequence[Scored]) -> AgreedModel:
+    """Return the result with the share of tokens that the two sides send to other experts."""
+    ours = [own.routes for own in scored if own.routes is not None]
+    if not generated.routes or not ours:
+        return result
+    share, *layers = routes.count_differing(generated.routes, ours)
+    return replace(result, routes_differ=share, routed_layers=(layers[0], layers[1]))
 
 
 def _add_first_layer(result: AgreedModel, generated: Generated, scored: Sequence[Scored], exact: Exact) -> AgreedModel:
