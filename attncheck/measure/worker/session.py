@@ -188,22 +188,7 @@ class ParitySession:
     def _measure_case(self, case: Case, blank: Run) -> Run:
         timed_call = _TimedCall(self._make_call(case), self.device.kind)
         if case.probe:
-            result = run_probe(case, self.device.kind, timed_call)
-            is_strict = bool(case.dropout and self.backend.deterministic_switch and not result.violations)
-            if is_strict:
-                result = self._probe_deterministic(case, timed_call, result)
-            violations = result.violations
-            cause = self._describe_probed(case, is_strict, violations[0]) if violations else ()
-            if case.dropout and cause and "dropout" not in cause[0]:  # masks are misread if the weights are wrong
-                violations, cause = (cause[0], *(f"so {violation}" for violation in violations)), ()
-            return replace(
-                blank,
-                violations=violations,
-                warnings=result.warnings,
-                pattern=cause,
-                call_ms=timed_call.ms,
-                **self._identify_kernels(timed_call, result.outputs),
-            )
+            return self._measure_probe(case, blank, timed_call)
         shared = self.shared or SharedResults()
         shared.begin(case)
         self._call_decoy(case, shared)
@@ -217,6 +202,35 @@ class ParitySession:
         if not self.judges:
             return blank
         began = time.perf_counter()
+        scores, pattern = self._judge_outputs(inputs, outputs, timed_call, shared)
+        oracle_ms = 1e3 * (time.perf_counter() - began)
+        kernels = self._identify_kernels(timed_call, outputs)
+        return replace(blank, scores=scores, call_ms=timed_call.ms, pattern=pattern, oracle_ms=oracle_ms, **kernels)
+
+    def _measure_probe(self, case: Case, blank: Run, timed_call: "_TimedCall") -> Run:
+        """Return the run of a case whose inputs show one property directly, in both modes if the switch is declared."""
+        result = run_probe(case, self.device.kind, timed_call)
+        is_strict = bool(case.dropout and self.backend.deterministic_switch and not result.violations)
+        if is_strict:
+            result = self._probe_deterministic(case, timed_call, result)
+        violations = result.violations
+        cause = self._describe_probed(case, is_strict, violations[0]) if violations else ()
+        if case.dropout and cause and "dropout" not in cause[0]:  # masks are misread if the weights are wrong
+            violations, cause = (cause[0], *(f"so {violation}" for violation in violations)), ()
+        return replace(
+            blank,
+            violations=violations,
+            warnings=result.warnings,
+            pattern=cause,
+            call_ms=timed_call.ms,
+            **self._identify_kernels(timed_call, result.outputs),
+        )
+
+    def _judge_outputs(
+        self, inputs: Inputs, outputs: Outputs, timed_call: "_TimedCall", shared: SharedResults
+    ) -> tuple[tuple[Score, ...], tuple[str, ...]]:
+        """Return the scores of a call, of the deterministic mode and of later calls, and lines on what is wrong."""
+        case = inputs.case
         exact = reference_for(self.backend, self.device, inputs, shared)
         scores = score_backend(self.backend, outputs, exact, self._run_yardstick(inputs, outputs, shared))
         pattern = self._describe_patterns(outputs, exact, scores)
@@ -240,10 +254,7 @@ class ParitySession:
             if cause and wrong is not None:  # after calls on other cases, the same call must still return the same
                 state = find_state(inputs, wrong, partial(timed_call, deterministic=is_strict))[:1]
             pattern = pattern if state else (*cause, *pattern)
-        pattern = (*state, *pattern)
-        oracle_ms = 1e3 * (time.perf_counter() - began)
-        kernels = self._identify_kernels(timed_call, outputs)
-        return replace(blank, scores=scores, call_ms=timed_call.ms, pattern=pattern, oracle_ms=oracle_ms, **kernels)
+        return scores, (*state, *pattern)
 
     def _describe_probed(self, case: Case, deterministic: bool, violation: str) -> tuple[str, ...]:
         """Return lines on the cause of a probe's violation, or on state: without the probe's values too."""
