@@ -11,7 +11,7 @@ materials and judges the record, and imports torch.
 
 To add a framework, add `cut` in its `rehearsal.py` (`attncheck.lint.frameworks`).
 
-Read first: `run.py`, `cutting.py`, then `worker/judging.py`.
+Read first: `run.py`, `cutting.py`, then `worker/reading.py` and `worker/judging.py`.
 
 Imports: `smoke`, `ring`, `measure`, `lint`, `attention`, `doctor`, `workers`, `core`.
 """

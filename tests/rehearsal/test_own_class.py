@@ -19,7 +19,7 @@ from attncheck.core.results.smoke import judge_result
 from attncheck.rehearsal.execution import name_own_class
 from attncheck.rehearsal.watcher import towers
 from attncheck.rehearsal.watcher.parameters import read_frequencies
-from attncheck.rehearsal.worker import judging
+from attncheck.rehearsal.worker import answering, reading
 from attncheck.rehearsal.worker.checks import documents
 from attncheck.rehearsal.worker.truth import TruthModel
 from tests.rehearsal.staging import SCRIPTS, ForkServer, judge, list_failures, make_materials
@@ -113,7 +113,7 @@ def test_a_process_that_computes_without_the_other_ranks_waits_for_none() -> Non
     group = dist.distributed_c10d
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())  # type: ignore[attr-defined]
     try:
-        with judging.without_ranks():
+        with answering.without_ranks():
             assert not dist.is_initialized()
             with pytest.raises(NotImplementedError, match="other ranks"):
                 dist.all_reduce(torch.ones(1), group=group.GroupMember.WORLD)
@@ -125,11 +125,11 @@ def test_a_process_that_computes_without_the_other_ranks_waits_for_none() -> Non
 
 def test_without_an_answer_nothing_is_an_error(server: ForkServer, stages: dict[int, Path], tmp_path: Path) -> None:
     watch = run(server, stages, tmp_path, "mask")
-    whole = (watch / judging.REFERENCE).read_bytes()
-    torch.save({}, watch / judging.REFERENCE)
+    whole = (watch / reading.REFERENCE).read_bytes()
+    torch.save({}, watch / reading.REFERENCE)
     results = judge(stages[0], watch, OBJECTIVE)
     assert "only the job's own process" in results["documents"].reason and not list_failures(results)
-    (watch / judging.REFERENCE).unlink()
+    (watch / reading.REFERENCE).unlink()
     (tmp_path / "watch-stage").rename(tmp_path / "earlier-stage")
     results = judge(stages[0], watch, OBJECTIVE)
     assert "did not compute" in results["documents"].reason and not list_failures(results)

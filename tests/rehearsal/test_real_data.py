@@ -18,9 +18,10 @@ from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_res
 from attncheck.rehearsal.worker import own_data
 from attncheck.rehearsal.worker.checks import documents
 from attncheck.rehearsal.worker.evidence import Evidence
-from attncheck.rehearsal.worker.judging import _read_precision, skip_what_follows
+from attncheck.rehearsal.worker.judging import skip_what_follows
 from attncheck.rehearsal.worker.layouts import Unjoinable, keep_rows_whole
 from attncheck.rehearsal.worker.own_rows import UNTOLD, RowIndex, find_block_borders
+from attncheck.rehearsal.worker.reading import read_precision
 from attncheck.rehearsal.worker.records import ModelCall, RankRecord
 from attncheck.rehearsal.worker.step import Piece
 from attncheck.smoke.worker.models.architectures import Unbuildable
@@ -359,4 +360,4 @@ def test_a_mask_of_blocks_has_borders(is_boolean: bool) -> None:
 
 def test_calls_without_tokens_are_a_reason() -> None:
     with pytest.raises(ValueError, match="the model gets no input_ids"):
-        _read_precision(())
+        read_precision(())

@@ -490,8 +490,8 @@ class Recorder:
             return
         self.is_paused = True
         try:
-            judging = importlib.import_module("attncheck.rehearsal.worker.judging")
-            if judging.answer_questions(questions, self.trained, self):
+            answering = importlib.import_module("attncheck.rehearsal.worker.answering")
+            if answering.answer_questions(questions, self.trained, self):
                 note(self.folder, "class", type(self.trained).__name__)
         finally:
             self.is_paused = False

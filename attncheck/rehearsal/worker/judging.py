@@ -1,26 +1,16 @@
 """The task that judges a rehearsal: reads the ranks' records and sends the result of each check."""
 
-import copy
 import importlib
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
+from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.rehearsal import Objective, Targets
 from attncheck.core.results.smoke import CheckResult, Layer, describe_measure, judge_result
+from attncheck.rehearsal.worker.reading import read_evidence, read_later
 from attncheck.rehearsal.worker.records import RankRecord
-from attncheck.rehearsal.worker.segments import DocumentIndex
-from attncheck.rehearsal.worker.truth import TruthModel
-from attncheck.rehearsal.worker.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    import torch
-
 
 CHECKS = ("batch", "documents", "update", "loss", "gradients", "learning")
 # Consequences of another check's failure: only the cause is named.
@@ -31,16 +21,11 @@ CAUSES = {
 }
 OF_STEPS = ("update", "loss", "gradients")  # without a step, "learning" reports that
 OF_WEIGHTS = ("loss", "gradients")  # at one point
-OTHER_VALUES = "{} computes other values than transformers' {} with the same weights, intentionally or not: {}"
-MAX_STEPS = 3  # the most steps that the watcher records
 LATER = ("batch", "documents", "loss", "gradients")  # checks that also judge the later steps
-ANSWERED = ("documents", "loss", "gradients")  # by the job's own process, if only it has the model's class
 # The parts of the training, as the watcher's `script_code.py` names them, that a check judges; others judge the loss.
 PARTS = {"batch": ("data",), "documents": ("data",), "update": ("steps",), "learning": ("loss", "steps")}
 NAMED = 4  # the most functions of a script in a message
 PACKAGE = "attncheck.rehearsal.worker.checks"
-REFERENCE = "reference.pt"  # the answers of the job's own process
-DEVIATIONS = "deviations"  # in them: how its class differs from transformers'
 
 
 def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
@@ -87,7 +72,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
             else:
                 result = importlib.import_module(f"{PACKAGE}.{item}").run(evidence)
             if item in LATER and judge_result(result) in ("pass", "warn"):
-                later = _read_later(Path(message["stage"]), evidence) if later is None else later
+                later = read_later(Path(message["stage"]), evidence) if later is None else later
                 result = _judge_later(result, later)
         except Exception as error:
             result = CheckResult(item, "skipped", f"it cannot be judged: {describe_exception(error)}")
@@ -141,284 +126,6 @@ def _judge_later(result: CheckResult, later: Sequence[Any]) -> CheckResult:
         judged += [str(number)] * (other.outcome == "ok")
     notes = (f"the same holds for step {' and '.join(judged)}",) if judged else ()
     return replace(result, notes=(*result.notes, *notes))
-
-
-def _read_later(folder: Path, evidence: Any) -> list[Any]:
-    """Return the evidence of each recorded step after the first, without steps whose weights are incomplete.
-
-    Definitions of losses by a reference or by rewards hold only for the first step.
-    """
-    import torch
-
-    from attncheck.rehearsal.worker import adapters, joining, records, truth
-
-    step, has_memory = evidence.step, evidence.truth.memory is not None  # of answers about the first step
-    if step.objective.policy is not None or step.objective.preference is not None or evidence.full_model or has_memory:
-        return []
-    fill = step.padding or 0  # the synthetic tokenizer's <unk>
-    steps: list[Any] = []
-    for number in range(2, len(evidence.taken) + 1):
-        own_ranks = records.read_ranks(folder / "watch", number)
-        if len(own_ranks) != len(step.ranks) or not _are_alike(own_ranks):
-            break
-        own = own_ranks[0]
-        weights = adapters.merge_adapters(own.weights, own.adapters)
-
-        def make(kind: "torch.dtype", autocast: bool, own: RankRecord = own, weights: Any = weights) -> TruthModel:
-            options = evidence.truth.temperature, evidence.truth.token_loss
-            small = truth.TruthModel(folder / "model", kind, autocast, *options, used=_name_class([own]))
-            return small.begin(own, weights, 0.0, evidence.is_guessed)
-
-        model = make(torch.float32, False)
-        if not model.can_load(weights) or not _are_known(own, model):
-            break
-        ranks = joining.join_ranks(own_ranks, step.layout, fill, step.index.vocabulary)
-        rounded = _load_rounded(make, *_read_precision(ranks), False)
-        own_step = replace(step, ranks=ranks)
-        deviations = tuple(model.frequencies)
-        steps.append(
-            replace(evidence, step=own_step, truth=model, rounded=rounded, changed_weights=(), deviations=deviations)
-        )
-    return steps
-
-
-def _name_class(ranks: Sequence[RankRecord]) -> str:
-    """Return the class of a job's model; "" if it was not called."""
-    return next((call.description["class"] for record in ranks for call in record.calls), "")
-
-
-def _are_alike(ranks: Sequence[RankRecord]) -> bool:
-    """Return whether all ranks start the step from the same weights."""
-    first, *others = (record.weights for record in ranks)
-    return all(weight.equal(first[name]) for own in others for name, weight in own.items() if name in first)
-
-
-def _are_known(record: RankRecord, model: TruthModel) -> bool:
-    """Return whether the trained model is the original, or adapters that can be merged into it."""
-    merged = {adapter.name_weight(matrix) for adapter in record.adapters for matrix in "AB"}
-    own = {name for name, _ in model.model.named_parameters()}
-    return all(name in own or name in merged for name in record.trainable)
-
-
-def _read_precision(ranks: Sequence[RankRecord]) -> "tuple[torch.dtype, bool]":
-    """Return the dtype of the job's weights, and whether it computes with autocast."""
-    import torch
-
-    calls = [call for record in ranks for call in record.calls]
-    if not calls:  # as in ms-swift 4.6.0's template of Qwen2-VL
-        raise ValueError("the model gets no input_ids: the trainer embeds tokens itself, so the rows are unknown")
-    description = calls[0].description
-    return getattr(torch, str(description["dtype"]).removeprefix("torch.")), bool(description["autocast"])
-
-
-def read_evidence(
-    folder: Path, watch: Path, objective: Objective, message: Mapping[str, Any], supply: Any = None
-) -> Any:
-    """Return the evidence of a rehearsal's records.
-
-    `supply` returns `TruthModel`'s model and memory for a dtype, with or without autocast, if it is not the folder's.
-    """
-    import torch
-
-    from attncheck.rehearsal.worker import (
-        adapters,
-        explanations,
-        joining,
-        layouts,
-        norms,
-        padding,
-        records,
-        step,
-        truth,
-        vocabulary,
-    )
-    from attncheck.rehearsal.worker.evidence import Evidence
-
-    own_ranks = records.read_ranks(watch)
-    temperature = objective.policy.temperature if objective.policy is not None else 1.0
-    configuration = json.loads((folder / "model" / "config.json").read_text())
-    is_guessed, answers = bool(message.get("is_guessed")), {}
-    if supply is None and (watch / REFERENCE).exists():
-        answers = torch.load(watch / REFERENCE, weights_only=True)
-        own_model = truth.Parameters(own_ranks[0].weights, configuration)
-        supply = lambda kind, autocast: {"model": own_model, "memory": answers.get(f"{kind} {autocast}", {})}
-
-    def make(kind: "torch.dtype", autocast: bool) -> TruthModel:
-        options = temperature, objective.token_loss
-        supplied = supply(kind, autocast) if supply else {"used": _name_class(own_ranks)}
-        model = truth.TruthModel(folder / "model", kind, autocast, *options, **supplied)
-        return model.begin(own_ranks[0], own_ranks[0].weights, truth.SAME_WEIGHTS, is_guessed)
-
-    model = make(torch.float32, False)
-    full_model, real_data = bool(message["full_model"]), bool(message["real_data"])
-    parameters = dict(model.model.named_parameters())
-    if own_ranks[0].weights and parameters.keys().isdisjoint(adapters.merge_adapters(own_ranks[0].weights, ())):
-        raise ValueError("the model is of a class of the job's own code, whose reference its process did not compute")
-    words = vocabulary.load_vocabulary(folder)
-    index, pad_token = _read_rows(folder) if real_data else (_read_index(folder, words), words.padding)
-    is_own = full_model or real_data  # of the tokenizer
-    filler = padding.choose_filler(own_ranks, pad_token) if is_own else configuration.get("pad_token_id")
-    if real_data:
-        layout = layouts.keep_rows_whole(own_ranks)
-    else:
-        # Ranks that hold parts of weights get the same rows.
-        is_split = bool(joining.list_parts([own.gradients for own in own_ranks], parameters))
-        ring_size = len(own_ranks) if is_split else int(message.get("ring_size", 1))
-        layout = layouts.find_layout(own_ranks, index, ring_size)
-    fill = filler or 0  # the synthetic tokenizer's <unk>
-    ranks = joining.join_ranks(own_ranks, layout, fill, words)
-    leading = pad_token if is_own and pad_token is not None else -1
-    dtype, autocast = _read_precision(ranks)
-    ranks = joining.join_parts(ranks, parameters)
-    first_step = step.FirstStep(ranks, index, objective, filler, layout, leading=leading)
-    if not first_step.calls[0].description.get(
-        "predicts_tokens", True
-    ):  # what a classifier optimises is no mean over tokens
-        first_step = replace(first_step, objective=replace(objective, is_documented=False, is_mean=False))
-    compared = _list_compared(ranks)
-    if is_own:
-        model.watch_gradients(compared)
-    rounded = _load_rounded(make, dtype, autocast, full_model)
-    if rounded is not None and is_own:
-        rounded.watch_gradients(compared)
-    documents = records.read_documents(watch)
-    steps = tuple(records.read_steps(documents, lambda rows: joining.join_step_rows(rows, layout, fill, words)))
-    rollouts = tuple(records.read_rollouts(watch))
-    taken: list[RankRecord] = []
-    clipped: list[Any] = []
-    for number in range(1, 1 + MAX_STEPS):
-        own = records.read_ranks(watch, number)
-        taken += own[:1]
-        clipped += filter(None, [norms.read_clipped_step(own, parameters)])
-    evidence = Evidence(
-        first_step,
-        steps,
-        model,
-        rounded,
-        tuple(model.changed),
-        max((document["unstepped"] for document in documents if not document["steps"]), default=0),
-        rollouts,
-        full_model,
-        tuple(taken),
-        tuple(documents[0]["logs"] if documents else ()),
-        bool(message.get("freezes")),
-        bool(message.get("shares_rows")),
-        tuple(dict.fromkeys(name for document in documents for name in document["drawn"])),
-        objective.targets == "labelled",
-        tuple(records.read_epochs(watch)),
-        tuple(clipped),
-        len(list(watch.glob("data-set-*"))),
-        makes_rows=bool(message.get("makes_rows")),
-        replaces_rewards=bool(message.get("replaces_rewards")),
-        trained_epochs=message.get("epochs", 0.0),
-        rates=tuple(message.get("rates", (0.0, 0.0))),
-        is_guessed=is_guessed,
-        tokens=vocabulary.count_tokens(folder / "model") if model.is_resized and not is_own else 0,
-        deviations=(*model.frequencies, *answers.get(DEVIATIONS, ())),
-    )
-    return explanations.settle_targets(evidence)
-
-
-def answer_questions(path: str, model: Any, recorder: Any) -> bool:
-    """Write the answers of a job's own model to the questions about its first step, in the job's process.
-
-    Return whether it did: not if the judge can build the model, whose parameters are those of the one in the folder. A
-    copy of transformers' class, which has the same names, answers only if it computes other values in isolation.
-    """
-    import torch
-
-    from attncheck.rehearsal.worker import adapters, first_module, records, truth
-
-    message, watch = json.loads(Path(path).read_text()), Path(recorder.folder)
-    if message["full_model"]:
-        return False
-    folder, objective = Path(message["stage"]), codec.read(Objective, message["objective"])
-    memories: dict[str, Any] = {}
-
-    def supply(kind: "torch.dtype", autocast: bool) -> dict[str, Any]:
-        own = copy.deepcopy(model, {id(recorder): recorder}).to("cpu", kind).eval()
-        own.forward = getattr(own, "_original_forward", own.forward)  # accelerate 1.15.0 accelerator.py: autocast
-        return {"model": own, "memory": memories.setdefault(f"{kind} {autocast}", {})}
-
-    with torch.random.fork_rng(devices=[]), without_ranks():
-        own_ranks = records.read_ranks(watch)
-        small = truth.TruthModel(folder / "model", used=_name_class(own_ranks)).model
-        weights = adapters.merge_adapters(own_ranks[0].weights, ())
-        if {name for name, _ in small.named_parameters()} <= weights.keys():
-            evidence = read_evidence(folder, watch, objective, message)
-            piece, error, _ = max(  # of the call whose modules were recorded
-                evidence.hidden_errors, key=lambda item: (item[0].call is evidence.step.ranks[0].calls[0], item[1])
-            )
-            own = truth.TruthModel(folder / "model", **supply(torch.float32, False))
-            own.begin(own_ranks[0], own_ranks[0].weights, 0.0, False)
-            errors = truth.token_errors(own.describe(piece.tokens).hidden, evidence.describe(piece).hidden)
-            if min(error, float(errors.max())) <= evidence.hidden_limit:
-                return False
-            texts = type(model).__name__, type(small).__name__, *first_module.name_first_module(evidence, piece), "-"
-            memories[DEVIATIONS] = [OTHER_VALUES.format(*texts)]
-        evidence = read_evidence(folder, watch, objective, message, supply)
-        for name in ANSWERED:
-            with suppress(Exception):  # the judge comes to the same question
-                importlib.import_module(f"{PACKAGE}.{name}").run(evidence)
-    torch.save(memories, watch / REFERENCE)
-    return True
-
-
-@contextmanager
-def without_ranks() -> Iterator[None]:
-    """Let a process compute without the other ranks, which go on: it is alone, and no collective waits for them."""
-    import torch
-    from torch.distributed import distributed_c10d
-
-    def refuse(*_: Any) -> bool:
-        raise NotImplementedError("the other ranks do not compute a reference")
-
-    alone = patch.object(torch.distributed, "is_initialized", lambda: False)
-    with alone, patch.object(distributed_c10d, "_rank_not_in_group", refuse):
-        yield
-
-
-def _load_rounded(
-    make: "Callable[[torch.dtype, bool], TruthModel]", dtype: "torch.dtype", autocast: bool, full_model: bool
-) -> TruthModel | None:
-    """Return the model in the job's own precision; for float32 in float64, which shows float32's rounding.
-
-    None if that may not fit in memory, or has no kernels: torch 2.13.0 `_grouped_mm` does not support float64.
-    """
-    import torch
-
-    if dtype != torch.float32 or autocast:
-        return make(dtype, autocast)
-    if full_model:
-        return None
-    exact = make(torch.float64, False)
-    try:
-        exact.describe((0, 1))
-    except RuntimeError:
-        return None
-    return exact
-
-
-def _read_index(folder: Path, words: Vocabulary) -> DocumentIndex:
-    """Return the synthetic documents."""
-    from attncheck.rehearsal.worker import multimodal, segments
-
-    documents = segments.read_documents(json.loads((folder / "documents.json").read_text()))
-    return segments.DocumentIndex(documents, words, multimodal.read_placeholders(folder))
-
-
-def _read_rows(folder: Path) -> tuple[DocumentIndex, int | None]:
-    """Return the rows of the user's data, and the padding token."""
-    from attncheck.rehearsal.worker import own_data, own_rows
-
-    content = json.loads((folder / own_data.FILE).read_text())
-    return own_rows.RowIndex(content["rows"], content["end"]), content["padding"]
-
-
-def _list_compared(ranks: Sequence[RankRecord]) -> set[str]:
-    """Return the parameters whose gradients are needed: recorded ones, and those below adapters."""
-    names = {name for record in ranks for name in (*record.trainable, *record.gradients)}
-    return names | {f"{adapter.layer}.weight" for record in ranks for adapter in record.adapters}
 
 
 def describe_asked(evidence: Any) -> str:
