@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 
 from attncheck.core.io.errors import AttncheckError
 from attncheck.core.job import NO_ARGUMENT, NO_READER, Job, SettingProblem, UnknownSetting
-from attncheck.core.launch import NOWHERE, Launch, Setting
+from attncheck.core.launch import NOWHERE, Launch, Setting, SourceLocation
 from attncheck.core.program import Program, ProgramOption
 from attncheck.core.records import replace
 from attncheck.lint.arguments import iter_option_values
@@ -33,9 +33,8 @@ from attncheck.lint.programs.records import Origin
 from attncheck.lint.release import ChosenRelease
 from attncheck.lint.sources import read_source
 
-# of paths that a script makes absolute
-ABSOLUTE = re.compile(r"(?i)\bpwd\b|realpath|readlink|dirname|BASH_SOURCE|rev-parse")
 CLOSE_MATCH = 0.8
+NUMBER = re.compile(r"\d[\w.]*")
 QUOTED_CHECK = re.compile(r"(\w+) [\w.]+ ([\w/]+\.py):.*?: ((?:if .+: )?assert .+)")
 # Launchers that append the rank's number to the program's options: the option, the switch against it, and the source.
 APPENDING = {
@@ -57,12 +56,17 @@ def keep_certain_problems(job: Job, launch: Launch, read_others: Callable[[], It
     kept = tuple(problem for problem in job.problems if problem.universal or not is_open)
     others = iter(read_others())
     while not all(problem.universal for problem in kept) and (other := next(others, None)) is not None:
-        seen = {(problem.consequence, problem.location) for problem in other.problems}
-        kept = tuple(item for item in kept if item.universal or (item.consequence, item.location) in seen)
+        seen = set(map(_identify, other.problems))
+        kept = tuple(item for item in kept if item.universal or _identify(item) in seen)
     left_out = len(job.problems) - len(kept)
     reason = "trainer of its program" if is_open else f"release of {job.framework}"
     remark = f"conclusions that depend on which {reason} runs were left out: {left_out}"
     return replace(job, problems=kept, remarks=(*job.remarks, remark)) if left_out else job
+
+
+def _identify(problem: SettingProblem) -> tuple[str, SourceLocation, str]:
+    """Return what makes a problem the same one in two releases, whose numbers may differ."""
+    return problem.consequence, problem.location, NUMBER.sub("", problem.message)
 
 
 def leave_out_removed_checks(job: Job, launch: Launch) -> Job:
@@ -254,11 +258,9 @@ def _settle_problems(job: Job, launch: Launch, program: Program, release: Chosen
 
 def _find_misplaced(launch: Launch, program: Program) -> Iterator[SettingProblem]:
     """Yield the problem of a --config-path that is relative to the current folder: Hydra's is not."""
-    if program.style != "hydra" or ABSOLUTE.search(launch.source.text):
-        return
-    for name, value in iter_option_values(launch.words[1:]):
-        if not value.known or CONFIG_OPTIONS.get(name) != "path" or os.path.isabs(value.text):
-            continue
+    for name, value in iter_option_values(launch.words[1:]) if program.style == "hydra" else ():
+        if CONFIG_OPTIONS.get(name) != "path" or not value.known or value.shell or os.path.isabs(value.text):
+            continue  # the shell expands it: "$(pwd)/config" is absolute
         expected = os.path.join(os.path.dirname(program.path), value.text)
         if os.path.isdir(os.path.join(launch.folder, value.text)) and not os.path.isdir(expected):
             yield SettingProblem(
@@ -340,7 +342,7 @@ def _changed_meanwhile(unknown: UnknownSetting, version: str) -> bool:
     except InvalidVersion:
         return False
     first_minor = parsed.minor if parsed.micro else parsed.minor - 1
-    return parsed.is_devrelease and since.major == parsed.major and since.minor >= first_minor
+    return parsed.is_prerelease and since.major == parsed.major and since.minor >= first_minor
 
 
 def _has_unread_file(launch: Launch) -> bool:

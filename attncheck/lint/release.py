@@ -3,7 +3,8 @@
 The names in a launch date it, because each release takes some names and refuses others. If the release that will run is
 unknown, the launch was most likely written for the newest release that takes all its names. This is a guess, is
 reported as one, and proves nothing. A range of releases that is stated, such as ">=0.14,<0.16", limits the guess, and
-so do the other packages' versions, which many releases refuse.
+so do the other packages' versions, which many releases refuse. These may be another environment's: what they exclude
+may run all the same.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -79,7 +80,8 @@ def choose_release(
     is_elsewhere = isinstance(installed, Absent)  # this environment does not train it: its versions prove nothing
     releases = () if is_elsewhere else framework.releases()
     installable = tuple(release for release in releases if all(map(may_be_met, framework.requires(release))))
-    if installable and installable[-1] != framework.newest:
+    is_limited, any_release = bool(installable) and installable[-1] != framework.newest, framework
+    if is_limited:
         state += ", and the versions of other packages exclude newer releases"
     if installable:
         framework = replace(framework, releases=lambda: installable, newest=installable[-1])
@@ -96,7 +98,10 @@ def choose_release(
         fitting,
         False,
         remark=remark,
-        list_others=lambda: _iter_older_fits(framework, read, fitting, misfits, may_be_fork),
+        list_others=lambda: (
+            *_iter_older_fits(framework, read, fitting, misfits, may_be_fork),
+            *([find_fitting_release(any_release, read)[0]] if is_limited else ()),
+        ),
         may_be_older=lambda: (
             allowed is None
             and oldest_known == framework.releases()[:1]
@@ -121,7 +126,7 @@ def may_be_met(snapshot: Snapshot, line: str) -> bool:
 
 
 def _iter_neighbours(framework: Framework, version: str) -> Iterator[str]:
-    """Yield the releases before and after the tree of a development version was cut; none for a release.
+    """Yield the releases before and after the tree of a development version or candidate was cut; none for a release.
 
     "0.2.0.dev" of verl lasted until after 0.3.0: what changed in one of the next releases may be in the tree or not.
     """
@@ -129,7 +134,7 @@ def _iter_neighbours(framework: Framework, version: str) -> Iterator[str]:
         parsed = parse_version(version)
     except InvalidVersion:
         return
-    if parsed.is_devrelease:
+    if parsed.is_prerelease:
         older = [release for release in framework.releases() if parse_version(release) < parsed]
         newer = [release for release in framework.releases() if parse_version(release) > parsed]
         yield from (*older[-1:], *newer[:3])

@@ -12,6 +12,7 @@ from attncheck.core.results.lint import launches_of
 from attncheck.doctor.target import forget_packages, with_version
 from attncheck.lint import frameworks, run
 from attncheck.lint.context import Request
+from attncheck.lint.fields.releases import find_release, parse_release, parse_version
 from attncheck.lint.launches import find_launches
 from attncheck.lint.release import choose_release, is_older_than_known, may_be_met
 from tests import snapshots as s
@@ -58,9 +59,12 @@ def test_a_name_that_went_with_transformers_dates_the_release_too() -> None:
 LOSS = "torchrun -m verl.trainer.fsdp_sft_trainer data.train_files=a model.partial_pretrain=m data.micro_batch_size=8"
 
 
-@pytest.mark.parametrize(("version", "count"), [("0.6.0", 1), ("", 0)])
-def test_what_depends_on_a_guessed_release_is_left_out(version: str, count: int) -> None:
-    report = lint(LOSS, version)
+@pytest.mark.parametrize("version", ["0.6.0", ""])
+@pytest.mark.parametrize(
+    "text", [LOSS, LOSS.partition(" data.micro_batch_size")[0]]
+)  # 0.5.0: another fault of the loss
+def test_what_depends_on_a_guessed_release_is_left_out(text: str, version: str) -> None:
+    report, count = lint(text, version), int(bool(version))
     assert len([finding for finding in report.findings if finding.code == "ATN444"]) == count
     [launch] = launches_of(report)
     assert any("depend on which release of verl runs" in line for line in launch.job.remarks) is not bool(count)
@@ -110,6 +114,8 @@ def test_development_versions_are_the_next_release() -> None:
     met = partial(may_be_met, here)
     chosen = choose_release(record, lambda version: record.read(launch, version, here), here, "0.11.2.dev0", met)
     assert chosen.is_known and not chosen.remark
+    assert parse_release("0.7.0rc0") == parse_release("0.7.0.dev1") == parse_version("0.7.0")
+    assert find_release("verl", "0.7.0rc0") == "0.7.0"
     text = "python3 -m verl.trainer.main_ppo trainer.log_val_generations=3"  # since 0.4.0
     findings = [finding for finding in lint(text, "0.4.0.dev0").findings if finding.code == "ATN440"]
     assert findings == []
@@ -168,6 +174,18 @@ def test_versions_of_other_packages_exclude_releases(text: str, packages: dict[s
     request = Request((Source("run.sh", text, "shell"),))
     report = run.run(snapshot, request, launches.read_model, launches.read_no_file)
     assert [launch.job.version for launch in launches_of(report)] == [expected]
+
+
+@pytest.mark.parametrize("version", ["4.57.1", "5.9.0"])
+def test_a_conclusion_must_hold_in_releases_that_other_packages_exclude(version: str) -> None:
+    """`transformers==4.57.1` may belong to another environment than the one that trains."""
+    record = next(record for record in frameworks.load() if record.name == "verl")
+    text = "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=m"
+    [launch] = find_launches(Source("run.sh", text, "shell"), launches.read_no_file)
+    here = with_version(forget_packages(s.laptop(), "not known"), "transformers", version, "")
+    met = partial(may_be_met, here)
+    chosen = choose_release(record, lambda release: record.read(launch, release, here), here, "", met)
+    assert max({chosen.version, *chosen.list_others()}, key=parse_version) == "0.9.1"
 
 
 @pytest.mark.parametrize(

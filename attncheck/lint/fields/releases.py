@@ -24,12 +24,12 @@ parse_version = cache(Version)
 
 
 def parse_release(text: str) -> Version:
-    """Return the release that a version represents; a development version represents the next release.
+    """Return the release that a version represents; a development version or a candidate represents the next release.
 
     Raises `InvalidVersion` for a text that is not a version.
     """
     version = Version(text)
-    return Version(version.base_version) if version.is_devrelease else version
+    return Version(version.base_version) if version.is_prerelease else version
 
 
 @cache

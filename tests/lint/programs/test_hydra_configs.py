@@ -292,7 +292,7 @@ def test_a_configuration_s_folder_is_relative_to_the_program(
     command = ["bash", "-c", f"{sys.executable} src/train.py {options}"]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert (ended.returncode != 0) is is_refused and ("config directory not found" in ended.stderr) is is_refused
-    (folder / "run.sh").write_text(f"python src/train.py {options}\n")
+    (folder / "run.sh").write_text(f"ROOT=$(pwd)\npython src/train.py {options}\n")  # which is not used
     (launch,) = find_launches(read_source("run.sh"), make_file_reader(()))
     program = read_script(Path(), "src/train.py", config=read_config_options(launch.words))
     assert program is not None
