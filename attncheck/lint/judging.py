@@ -260,7 +260,7 @@ def add_model(snapshot: Snapshot, name: str, read_model: ReadModel) -> Snapshot:
     """Return the snapshot with the model of a launch, if it has none yet."""
     if isinstance(snapshot.model, Known):
         return snapshot
-    if not name or any(character in name for character in "$`{}\n"):
+    if not name or any(character in name for character in "$`{}<>\n"):
         return replace(snapshot, model=Absent("the launch names no model that is known before it runs"))
     return replace(snapshot, model=read_model(name))
 

@@ -3,6 +3,7 @@ variables that only a comment assigns.
 """
 
 import itertools
+import os
 import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -15,6 +16,7 @@ from attncheck.lint.arguments import is_option
 from attncheck.lint.fields.values import NO_VALUE
 from attncheck.lint.fields.written import FALSE_WORDS, TRUE_WORDS
 from attncheck.lint.open_ends import is_script_arguments
+from attncheck.lint.shell.extents import PLACEHOLDER
 from attncheck.lint.sources import detect_kind
 from attncheck.workers.bash_syntax import find_syntax_error
 
@@ -28,6 +30,7 @@ ARRAY = re.compile(r"^[ \t]*(\w+)=\((.*?)^[ \t]*\)", re.MULTILINE | re.DOTALL)
 VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 NAME = re.compile(r"\w[\w.-]*\w")
 VALUED = re.compile(r"(?:^--?|[_.-])(?:path|dir|file|name|size|steps|epochs|len|length|rate|dataset|template)$")
+QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|\\.")
 SETS_ANY = re.compile(
     r"\b(?:eval|declare|typeset|mapfile|readarray)\b|\bprintf\s+-v|\b(?:export|read|local)\b[^\n]*[$]"
 )
@@ -112,8 +115,24 @@ def _find_unused_arrays(launch: Launch) -> Iterator[SettingProblem]:
 
 def find_script_faults(launch: Launch) -> Iterator[SettingProblem]:
     """Yield the problems of a command that bash does not start as written, whatever program it starts."""
-    yield from _find_syntax_error(launch)
+    yield from [*_find_syntax_error(launch)] or _find_placeholders(launch)
     yield from _find_carriage_returns(launch)
+
+
+def _find_placeholders(launch: Launch) -> Iterator[SettingProblem]:
+    """Yield the problem of the first `<name>` outside quotes: bash reads a file of that name, which does not exist."""
+    for word in launch.whole if _is_script(launch) else ():
+        written = launch.source.text[slice(*word.span)] if not word.known and word.span != NOWHERE else ""
+        placeholder = PLACEHOLDER.search(QUOTED.sub("", f"{written} next"))
+        name = placeholder[1].split()[0] if placeholder else ""
+        if placeholder and not os.path.exists(os.path.join(launch.folder, name)):
+            text = (
+                f"bash takes {placeholder[0]} for redirections, and starts nothing: {name}: No such file or directory"
+            )
+            advice = f"replace {placeholder[0]}"
+            evidence = ("bash(1), REDIRECTION",)
+            yield SettingProblem("refuses", text, evidence, word.location, advice=advice, universal=True)
+            return
 
 
 def _find_syntax_error(launch: Launch) -> Iterator[SettingProblem]:

@@ -4,7 +4,7 @@ The names in a launch date it, because each release takes some names and refuses
 unknown, the launch was most likely written for the newest release that takes all its names. This is a guess, is
 reported as one, and proves nothing. A range of releases that is stated, such as ">=0.14,<0.16", limits the guess, and
 so do the other packages' versions, which many releases refuse. These may be another environment's: what they exclude
-may run all the same.
+may still run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

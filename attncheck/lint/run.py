@@ -73,9 +73,9 @@ def run(
 
     `read_file` reads the files that launches name; `read_beside` returns the reader for one source.
 
-    A source that starts no known trainer is not linted, which is a note. Raises `BadUsage` for an unknown framework or
-    a file that does not parse. Raises `Unanswered` if no source has a launch of the requested framework, or if one has
-    more launches or words than the limit, because none may be left out.
+    A source that starts no known trainer is not linted, which is a note. One that does not parse, or has more launches
+    or words than the limit, is not judged, which is an open question. Raises `BadUsage` for an unknown framework, the
+    source's error if there is no other source, and `Unanswered` if none has a launch of the requested framework.
     """
     known_frameworks = frameworks.load()
     _check_framework(request.framework, known_frameworks)
@@ -84,9 +84,16 @@ def run(
     reports: list[Report] = []
     unrecognised: list[Source] = []
     own_programs: list[Problem] = []
+    lost: list[str] = []
     for source in request.sources:
         reader = make_reader(source)
-        source_launches = find_launches(source, reader)
+        try:
+            source_launches = find_launches(source, reader)
+        except AttncheckError as error:
+            if len(request.sources) + len(request.below_folders) == 1:
+                raise
+            lost.append(_describe_error(source, error))
+            continue
         source_reports = linter.lint(source, source_launches, reader)
         reports += source_reports
         problems = list(find_own_problems(source, source_launches))
@@ -105,6 +112,7 @@ def run(
         tuple(launch for part in parts for launch in part.launches),
         tuple({need for part in parts for need in part.needs}),
         tuple(source.name for source in unrecognised),
+        lost=tuple(lost),
     )
     section = folder_section.merge(section)  # merged immediately, because there may be thousands
     report = replace(report, sections={**report.sections, "lint": section})
@@ -143,12 +151,16 @@ def _lint_folders(
             not_read.append(f"{source.name}: not read within {FILE_SECONDS:g} s of CPU time")
             continue
         except AttncheckError as error:
-            not_read.append(str(error) if source.name in str(error) else f"{source.name}: {error}")
+            not_read.append(_describe_error(source, error))
             continue
         reports += source_reports
         without_launch += not source_reports
         names_read |= reader.names if source_reports else set()
     return reports, LintSection(not_read=tuple(not_read), without_launch=without_launch, from_folders=bool(sources))
+
+
+def _describe_error(source: Source, error: AttncheckError) -> str:
+    return str(error) if source.name in str(error) else f"{source.name}: {error}"
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.io.errors import Unanswered
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.launch import Launch, ReadFile, Source
 from attncheck.core.report import Report
 from attncheck.core.results.lint import LintSection, launches_of
@@ -109,6 +109,18 @@ def test_findings_are_grouped_with_their_places(folder: Path) -> None:
     assert re.search(r"^\d+ corrected: `attncheck lint FILE", rendered, re.MULTILINE)
     assert "1 other file of the folders: no known trainer was recognised" in rendered
     assert re.search(r"^- +not read +repo/configs/data.json: larger than 256 KiB", rendered, re.MULTILINE)
+
+
+def test_a_named_file_that_does_not_parse_stops_no_other(folder: Path) -> None:
+    report = lint_paths("repo/configs/broken.yaml", "repo/scripts/a.sh")
+    section = find_section(report)
+    assert len(section.launches) == 1 and [text.partition(":")[0] for text in section.lost] == [
+        "repo/configs/broken.yaml"
+    ]
+    assert [question.outcome for question in report.unanswered] == ["unanswered"]
+    assert not lint_paths("repo/scripts/a.sh").unanswered
+    with pytest.raises(BadUsage):
+        lint_paths("repo/configs/broken.yaml")
 
 
 def test_a_file_that_takes_too_long_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from attncheck.core.results.lint import launches_of
 from attncheck.lint import launches, run
 from attncheck.lint.context import Request
 from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.lost_words import find_script_faults
 from attncheck.lint.sources import read_source
 from attncheck.workers.bash_syntax import PLAIN
 from tests import snapshots as s
@@ -352,3 +353,29 @@ def test_plain_scripts_are_right(before: str, fault: str) -> None:
     is_plain = len(PLAIN.match(script)[0]) == len(script)  # type: ignore[index]
     ended = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
     assert is_plain == (not fault) and (fault or ended.returncode == 0), (script, ended.stderr)
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "count"),
+    [
+        ("--model_name_or_path <MODELS>/qwen --bf16 True", "<MODELS>/qwen", 1),
+        ("--model_name_or_path=<your model> --bf16 True", "--model_name_or_path=<your model>", 1),
+        ('--model_name_or_path "<MODELS>/qwen" --bf16 True', "<MODELS>/qwen", 0),
+        ('--model_name_or_path "<MODELS>/$SIZE" --bf16 True', "<MODELS>/$SIZE", 0),
+        ("--model_name_or_path m <in.txt >out.txt", "m", 0),
+        ("--model_name_or_path m --bf16 <in.txt>>out.txt", "m", 0),
+        ("--model_name_or_path <there>/qwen", "<there>/qwen", 0),
+    ],
+)
+def test_a_placeholder_outside_quotes_is_a_value_that_bash_does_not_pass(
+    tmp_path: Path, words: str, text: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tree(tmp_path, {"in.txt": "", "there": ""})
+    monkeypatch.chdir(tmp_path)
+    [launch] = read_script(Path(), f"{COMMAND} {words}\n")
+    assert text in [word.text for word in launch.words]
+    faults = [fault for fault in find_script_faults(launch) if fault.consequence == "refuses"]
+    assert len(faults) == count
+    script = (tmp_path / "run.sh").read_text().replace("torchrun", "true")
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert count == 0 or "No such file or directory" in ended.stderr

@@ -25,6 +25,7 @@ class LintSection(Section):
     from_folders: bool = False  # whether folders were searched
     without_launch: int = 0  # number of files in folders that start no trainer that attncheck knows
     not_read: tuple[str, ...] = ()  # files in folders that were not read, with the reason
+    lost: tuple[str, ...] = ()  # named files that were not read, with the reason
 
     def with_labels(self, locations: Container[str]) -> "LintSection":
         """Return the section with the labels of the launches at these locations checked."""
@@ -52,6 +53,7 @@ class LintSection(Section):
             self.from_folders or later.from_folders,
             self.without_launch + later.without_launch,
             tuple(dict.fromkeys((*self.not_read, *later.not_read))),
+            tuple(dict.fromkeys((*self.lost, *later.lost))),
         )
 
 

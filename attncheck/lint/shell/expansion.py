@@ -59,6 +59,9 @@ class Expander:
             elif character in "$`":
                 offset, segments = self._expand_at(offset, end, splittable=True)
                 expanded += segments
+            elif placeholder := extents.PLACEHOLDER.match(self.raw, offset):
+                expanded += self._keep_as_written(offset, placeholder.end())
+                offset = placeholder.end()
             else:
                 plain = extents.PLAIN_CHARACTERS.match(self.raw, offset, end)
                 word_end = plain.end() if plain else offset + 1

@@ -8,6 +8,8 @@ QUOTED_CHARACTERS = re.compile(r"""[^\\"`$]+""")
 BLANK = re.compile(r"(?:[ \t]|\\\r?\n)+")
 HEREDOC_ALONE = re.compile(r"<<-?[ \t]*[^\s;&|<>()]+[ \t]*\n")
 HEREDOC_OPERATOR = re.compile(r"<<(-?)[ \t]*")
+# "<your model>/config.json", which a user is to replace; bash takes it for redirections, with a word after it
+PLACEHOLDER = re.compile(r"<([A-Za-z](?:[\w ./:-]*\w)?)>(?![&(>]|[ \t]*(?:[\n;&|]|$))")
 METACHARACTERS = frozenset(" \t\n;&|<>()")
 
 
@@ -69,6 +71,8 @@ def _scan_special(text: str, offset: int, limit: int, stack: list[str]) -> tuple
         if character in "<>" and text.startswith("(", offset + 1):  # a process substitution is a word
             stack.append("(")
             return offset + 2, True
+        if placeholder := PLACEHOLDER.match(text, offset, limit):
+            return placeholder.end(), True
         return (offset, False) if character in METACHARACTERS or character.isspace() else (offset + 1, True)
     return _scan_in_brackets(text, offset, limit, stack), True
 

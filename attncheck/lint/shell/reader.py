@@ -103,7 +103,8 @@ class ShellParser:
             heredoc_end = self._parse_heredoc(offset)
             if heredoc_end:
                 return heredoc_end
-        if not (raw[offset] in "<>" and raw.startswith("(", offset + 1)):
+        is_word = raw.startswith(("<(", ">("), offset) or extents.PLACEHOLDER.match(raw, offset, self.limit)
+        if not is_word:
             redirection = REDIRECTION.match(raw, offset, self.limit)
             if redirection:
                 return self._parse_redirection(redirection)

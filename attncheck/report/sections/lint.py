@@ -73,7 +73,7 @@ def launch_rows(report: Report, section: LintSection) -> Iterator[tuple[str, str
         text = f"{describe_job(launch.job)}{_describe_unread(launch)}"
         yield _worst_mark(severities, launch), str(launch.job.location), text
     yield from (("-", name, "not linted: no known trainer was recognised") for name in section.not_linted)
-    yield from (("-", "not read", text) for text in section.not_read)
+    yield from (("-", "not read", text) for text in (*section.lost, *section.not_read))
     if section.without_launch:
         plural = "s" * (section.without_launch > 1)
         others = f"{section.without_launch} other file{plural} of the folders"
