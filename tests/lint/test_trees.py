@@ -1127,16 +1127,37 @@ SWIFT = {
         class TrainArguments:
             model: str = ""
             output_dir: str = ""
+            ignore_args_error: bool = False
         """,
-    "run.sh": "swift sft {} --model m --output_dir o\n",
+    "swift/megatron/__init__.py": "",
+    "swift/megatron/argument/__init__.py": "",
+    "swift/megatron/argument/train_args.py": """
+        from dataclasses import dataclass
+        from swift.llm.argument.train_args import TrainArguments
+
+        @dataclass
+        class MegatronTrainArguments(TrainArguments):
+            micro_batch_size: int = 1
+        """,
+    "run.sh": "{} --model m --output_dir o\n",
 }
 
 
-@pytest.mark.parametrize(("option", "count"), [("--config x.yaml", 0), ("--configs x.yaml", 1)])
-def test_the_file_that_the_command_of_ms_swift_reads_is_no_option_of_its_class(
-    tmp_path: Path, option: str, count: int
-) -> None:
-    source = read_source(str(write_tree(tmp_path, SWIFT, option)))
+@pytest.mark.parametrize(
+    ("command", "count"),
+    [
+        ("swift sft --config x.yaml", 0),
+        ("swift sft --configs x.yaml", 1),
+        ("swift sft --ignore_args_error true --configs x.yaml", 0),  # a warning of ms-swift's
+        ("megatron sft --micro_batch_size 1", 0),
+        ("megatron sft --micro_batch 1", 0),  # argparse completes it
+        ("megatron sft --micro_batch_size 1 --no_initialization true", 1),
+        ("megatron sft --ignore_args_error true --no_initialization true", 0),
+        ("megatron export --no_initialization true", 0),
+    ],
+)
+def test_what_no_argument_class_of_ms_swift_takes_is_refused(tmp_path: Path, command: str, count: int) -> None:
+    source = read_source(str(write_tree(tmp_path, SWIFT, command)))
     snapshot = apply_target(ENVIRONMENT, parse_target("h100x8"))
     request = Request((source,), stated="missing")
     report = run.run(snapshot, request, launches.read_model, make_file_reader((source,)))

@@ -151,7 +151,8 @@ def _describe_replacement(unknown: UnknownSetting) -> str:
 
 def _describe_history(job: Job, unknown: UnknownSetting) -> str:
     if not unknown.since:
-        return f"not in any known release of {job.framework}"
+        is_tabled = job.trainer != "megatron"  # no table has the options of Megatron's trainers
+        return f"not in any known release of {job.framework}" if is_tabled else f"not an option of {job.trainer}"
     return f"{_format_release(job, unknown.since)} changed it"
 
 

@@ -75,6 +75,23 @@ KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
 }
 
 
+SFT_ENTRIES = ("swift.arguments.sft_args:SftArguments", "swift.llm.argument.train_args:TrainArguments")
+ENTRIES = {
+    **dict.fromkeys(("sft", "pt"), SFT_ENTRIES),
+    "rlhf": ("swift.arguments.rlhf_args:RLHFArguments", "swift.llm.argument.rlhf_args:RLHFArguments"),
+}
+MEGATRON_3 = "swift.megatron.argument."  # megatron/train/sft.py:29 of 3.12.0
+MEGATRON_ENTRIES = {
+    "sft": ("swift.megatron.arguments.sft_args:MegatronSftArguments", f"{MEGATRON_3}train_args:MegatronTrainArguments"),
+    "pt": (
+        "swift.megatron.arguments.pretrain_args:MegatronPretrainArguments",
+        f"{MEGATRON_3}train_args:MegatronTrainArguments",
+    ),
+    "rlhf": (
+        "swift.megatron.arguments.rlhf_args:MegatronRLHFArguments",
+        f"{MEGATRON_3}rlhf_args:MegatronRLHFArguments",
+    ),
+}
 # python -c "import swift; print(swift.__path__[0])" before /cli/sft.py
 SCRIPT_OF_SWIFT = re.compile(r"\bimport\b[^;\n]*\bswift\b.*/cli/(\w+)\.py", re.DOTALL)
 
@@ -107,12 +124,17 @@ def _find_used_verb(names: Sequence[str]) -> str:
 
 
 def list_entries(launch: Launch) -> tuple[str, ...]:
-    """Return the dataclass of a verb's options (3.8.0 llm/argument, 4.6.0 arguments; utils/utils.py `parse_args`)."""
-    if detect_verb(launch) == "rlhf":
-        return "swift.arguments.rlhf_args:RLHFArguments", "swift.llm.argument.rlhf_args:RLHFArguments"
-    if detect_verb(launch) in ("sft", "pt"):
-        return "swift.arguments.sft_args:SftArguments", "swift.llm.argument.train_args:TrainArguments"
-    return ()
+    """Return the dataclass of a verb's options (3.8.0 llm/argument, 4.6.0 arguments; utils/utils.py `parse_args`).
+
+    With `--ignore_args_error` any other option is only a warning (4.6.0 pipelines/base.py:36).
+    """
+    verb, is_megatron = detect_verb(launch), find_command(launch) == MEGATRON
+    if verb == MEGATRON:
+        verb = launch.words[1].text if is_megatron else launch.words[0].text.rpartition(".")[2] if launch.words else ""
+        is_megatron = True
+    if read_settings(launch, verb, FRAMEWORK.newest).is_on("ignore_args_error"):
+        return ()
+    return (MEGATRON_ENTRIES if is_megatron else ENTRIES).get(verb, ())
 
 
 def _detect_verb_of_file(launch: Launch) -> str:

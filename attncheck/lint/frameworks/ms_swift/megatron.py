@@ -1,8 +1,8 @@
 """Reads ms-swift's `megatron sft`, `pt` and `rlhf`, which train with Megatron and its own attention.
 
 Names are those of the wheels 3.3.0 to 4.6.0 (megatron/argument/megatron_args.py, in 4.x megatron/arguments/
-megatron_args.py). Each also has Megatron-LM's options, with underscores. No name is reported as unknown, because
-Megatron's options depend on the installed Megatron.
+megatron_args.py). Each also has Megatron-LM's options, with underscores. No table has these names: an unknown one is
+reported only if the class itself was read.
 """
 
 from collections.abc import Iterator, Mapping
