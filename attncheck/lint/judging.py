@@ -98,6 +98,10 @@ class LaunchJudge:
             launch, framework.entries(launch), framework.distribution, release.version, release.is_known
         )
 
+    def is_read(self) -> bool:
+        """Return whether the source of the launch's program, or of the framework's own, was read."""
+        return self.program is not None
+
     @cached_property
     def origin(self) -> Origin | None:
         """Return where the started script is from, if the names that it accepts are not known."""

@@ -1,6 +1,6 @@
 """Which launches of a source start the trainer of a known framework."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from attncheck.core.io.errors import Unanswered
@@ -59,8 +59,13 @@ def _check_size(source: Source, launch: Launch, count: int) -> None:
         raise Unanswered(f"{source.name}: a launch of more than {MAX_WORDS} words")
 
 
-def describe_foreign_keys(candidate: FoundLaunch, snapshot: Snapshot) -> str:
-    """Return why a file that no command names is not its framework's: it has many unknown keys; "" if it may be."""
+def describe_foreign_keys(
+    candidate: FoundLaunch, snapshot: Snapshot, is_read: Callable[[], bool] = lambda: True
+) -> str:
+    """Return why a file that no command names is not its framework's: it has many unknown keys; "" if it may be.
+
+    Two are enough, or a table, if the framework's own parser refuses them. `is_read()`: whether that was read.
+    """
     launch = candidate.launch
     if launch.words or launch.file is None or launch.file.kind == "python":
         return ""
@@ -69,6 +74,9 @@ def describe_foreign_keys(candidate: FoundLaunch, snapshot: Snapshot) -> str:
     names = {entry.name.partition(".")[0] for entry in launch.entries}
     foreign = {item.name.partition(".")[0] for item in unknown} & names
     is_foreign = len(foreign) >= MIN_FOREIGN_KEYS and len(foreign) >= MIN_FOREIGN_SHARE * len(names)
+    refused = {item.name for item in unknown if not item.near and not item.dropped}
+    is_many = len(refused) >= MIN_FOREIGN_KEYS or any("." in name for name in refused)
+    is_foreign |= is_many and bool(candidate.framework.entries(launch)) and not is_read()
     is_foreign = is_foreign and not all(item.near for item in unknown)  # if all are misspelled, it is the framework's
     keys = f"{len(foreign)} of its {len(names)} keys are not {candidate.framework.name}'s: {', '.join(sorted(foreign))}"
     return f"{keys} (--framework {candidate.framework.name} lints it)" if is_foreign else ""

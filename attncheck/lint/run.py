@@ -46,16 +46,16 @@ class Linter:
         """Return a report for each launch of a source."""
         framework = self.context.request.framework
         found_launches = list(find_framework_launches(source, source_launches, framework, frameworks.load()))
-        for recognised in [] if framework else found_launches:
-            foreign = describe_foreign_keys(recognised, self.context.snapshot)
-            if foreign:
-                self.foreign[source.name] = foreign
-                return []
         contexts = [(self.context.at_tree(source, recognised.launch), recognised) for recognised in found_launches]
         judges = [
             LaunchJudge(recognised, context.scripts.add(context.snapshot, recognised.launch), context, read_file)
             for context, recognised in contexts
         ]
+        for judge in [] if framework else judges:
+            foreign = describe_foreign_keys(judge.recognised, self.context.snapshot, judge.is_read)
+            if foreign:
+                self.foreign[source.name] = foreign
+                return []
         reports = [lint_launch(judge, self.reported) for judge in judges]
         self.reported.update(identify(finding) for report in reports for finding in report.findings)
         return reports

@@ -1292,3 +1292,25 @@ def test_a_configuration_without_defaults_lacks_the_tables_that_verl_reads(
     report = lint_text(tmp_path, "", command, "h100x8")
     messages = [finding.message for finding in report.findings if finding.severity == "error"]
     assert len([message for message in messages if "configs/own.yaml" in message]) == count
+
+
+FACTORY_FILE = "model_name_or_path: m\nstage: dpo\nfinetuning_type: lora\ndataset: d\ntemplate: qwen\noutput_dir: o\n"
+
+
+@pytest.mark.parametrize(
+    ("keys", "count"),
+    [
+        ("", 1),
+        ("my_prompt_length: 512\n", 1),
+        ("pref_bet: 0.1\ncutof_len: 512\n", 1),  # misspelled
+        ("my_prompt_length: 512\nmy_rows: 3\n", 0),
+        ("my_trainer:\n  backend: accelerate\n", 0),
+    ],
+)
+def test_a_file_whose_keys_llamafactory_refuses_is_another_program_s(tmp_path: Path, keys: str, count: int) -> None:
+    write_tree(tmp_path, {"a.yaml": FACTORY_FILE + keys, "requirements.txt": "llamafactory==0.9.1\n"})
+    source = read_source(str(tmp_path / "a.yaml"))
+    request = Request((source,), stated="all")
+    report = run.run(ENVIRONMENT, request, launches.read_model, make_file_reader((source,)))
+    assert len(launches_of(report)) == count
+    assert len([finding for finding in report.findings if finding.code == "ATN445"]) == count
