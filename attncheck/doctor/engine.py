@@ -5,14 +5,15 @@ import functools
 import itertools
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from attncheck.core import registry
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.failures import is_out_of_resources
+from attncheck.core.records import replace
 from attncheck.core.report import Finding, Fix, Problem, Report, Severity, Skip, by_severity, is_selected
 from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.snapshot import MissingFact, PackageGaps, Snapshot
@@ -36,7 +37,7 @@ Variants = dict[Versions, Snapshot]
 def all_rules() -> LoadedRules:
     """Return every rule, sorted by code, with name and page filled in, and the rules that could not be loaded."""
     extensions, broken = registry.load(rules, "attncheck.rules", families=True)
-    rules_by_code = {rule.code: rule for rule in map(_read_page, Path(rules.__path__[0]).glob("*/*.md"))}
+    rules_by_code = dict(_read_pages())
     for extension in extensions:
         rule = getattr(extension.module, "RULE", None)
         if not isinstance(rule, Rule):
@@ -49,6 +50,12 @@ def all_rules() -> LoadedRules:
             page = (extension.module.__doc__ or "").strip()
             rules_by_code[rule.code] = replace(rule, name=extension.name.replace("_", "-"), page=page)
     return tuple(rules_by_code[code] for code in sorted(rules_by_code)), tuple(broken)
+
+
+@cache
+def _read_pages() -> dict[str, Rule]:
+    """Return the rules that are only pages, by code: they are read without importing the others."""
+    return {rule.code: rule for rule in map(_read_page, Path(rules.__path__[0]).glob("*/*.md"))}
 
 
 def _read_page(path: Path) -> Rule:
@@ -144,8 +151,7 @@ def _list_relevant(
     return tuple(chosen.values()), tuple(rule.code for rule in relevant if rule.code not in chosen)
 
 
-@dataclass(frozen=True)
-class RuleAnswer:
+class RuleAnswer(NamedTuple):
     """The result of one rule on one snapshot: its findings, or why it was skipped; neither if the rule passed."""
 
     findings: tuple[Finding, ...] = ()
@@ -319,5 +325,5 @@ def _describe_gaps(gaps: PackageGaps) -> Problem:
 
 def make_finding_by_code(code: str, problem: Problem) -> Finding:
     """Return `problem` as a finding of the rule `code`, for findings that the engine itself raises."""
-    rule = next(rule for rule in all_rules()[0] if rule.code == code)
+    rule = _read_pages().get(code) or next(rule for rule in all_rules()[0] if rule.code == code)
     return make_finding(rule, problem)

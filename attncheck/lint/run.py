@@ -82,7 +82,7 @@ def run(
     linter = Linter(LintContext(snapshot, request, read_model))
     make_reader = read_beside or (lambda source: read_file)
     reports: list[Report] = []
-    unrecognised: list[Source] = []
+    unrecognised: dict[str, tuple[Source, Sequence[Launch]]] = {}
     own_programs: list[Problem] = []
     lost: list[str] = []
     for source in request.sources:
@@ -99,19 +99,19 @@ def run(
         problems = list(find_own_problems(source, source_launches))
         own_programs += problems
         if not source_reports and not problems and not request.skip_unknown:
-            unrecognised.append(source)
+            unrecognised[source.name] = source, source_launches
     folder_reports, folder_section = _lint_folders(linter, make_reader, report_progress)
     reports += folder_reports
     names = [framework.name for framework in known_frameworks]
     if unrecognised and not reports and request.framework:
-        raise Unanswered(f"{', '.join(source.name for source in unrecognised)}: starts no {request.framework}")
+        raise Unanswered(f"{', '.join(unrecognised)}: starts no {request.framework}")
     others = ({name: part for name, part in report.sections.items() if name != LintSection.name} for report in reports)
     report = merge_reports("lint", snapshot, [replace(item, sections=rest) for item, rest in zip(reports, others)])
     parts = [part for part in (report.section(LintSection) for report in reports) if part is not None]
     section = LintSection(
         tuple(launch for part in parts for launch in part.launches),
         tuple({need for part in parts for need in part.needs}),
-        tuple(source.name for source in unrecognised),
+        tuple(unrecognised),
         lost=tuple(lost),
     )
     section = folder_section.merge(section)  # merged immediately, because there may be thousands
@@ -119,8 +119,8 @@ def run(
     lacks = f"it has no command or key of {', '.join(names)}"
     findings = [
         item
-        for source in unrecognised
-        for item in _make_unknown_findings(source, linter.foreign.get(source.name, lacks), read_file)
+        for source, started in unrecognised.values()
+        for item in _make_unknown_findings(source, started, linter.foreign.get(source.name, lacks), read_file)
     ]
     findings += [engine.make_finding_by_code("ATN576", problem) for problem in own_programs]
     return engine.add_findings(report, findings, request.select, request.ignore)
@@ -184,12 +184,13 @@ def _check_framework(name: str, known_frameworks: Iterable[Framework]) -> None:
         raise BadUsage(f"--framework {name!r} is not one of {', '.join(names)}")
 
 
-def _make_unknown_findings(source: Source, evidence: str, read_file: ReadFile) -> Iterator[Finding]:
+def _make_unknown_findings(
+    source: Source, started: Sequence[Launch], evidence: str, read_file: ReadFile
+) -> Iterator[Finding]:
     """Yield the note that a source was not linted, and what bash refuses of it if it is a launcher's command.
 
     An unreadable file that it names may be the reason.
     """
-    started = find_launches(source, read_file)
     notes = (note for launch in started for note in launch.notes)
     unreadable = dict.fromkeys(note for note in notes if open_ends.COULD_NOT_BE_READ in note)
     missing = next(filter(None, (find_missing_script(launch, read_file) for launch in started)), "")
