@@ -237,9 +237,9 @@ def _iter_with_lost(
             last = following.pop(0)
             lost += last.words
         if command.words and command.words[-1].text.isspace():  # "\\ " is a word, and continues no line
-            command = replace(command, words=command.words[:-1])
+            command = command._replace(words=command.words[:-1])
         if lost and _lacks_program(command):
-            command = replace(command, words=(*command.words, *lost))
+            command = command._replace(words=(*command.words, *lost))
         yield command, lost
 
 

@@ -7,7 +7,7 @@ which has none of the local variables; sbatch(1) exports all of them.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from attncheck.lint.shell.scope import Field, join_fields
 from attncheck.lint.shell.text import Segment, Segments, join_text
@@ -34,8 +34,7 @@ ENTER_KEYS = {"Enter", "KPEnter", "C-m", "C-M"}
 NEWLINE, BLANK = Segment("\n", -1), Segment(" ", -1)
 
 
-@dataclass(frozen=True)
-class CarriedScript:
+class CarriedScript(NamedTuple):
     """A script that a command passes on: its text, the words before its shell, whether it inherits the environment."""
 
     segments: Segments

@@ -92,7 +92,7 @@ def parse_commands(source: Source, start: ScriptStart = ScriptStart()) -> list[C
     offset, text = state.error
     error = state.locate(script.text.source_span(offset, offset + 1)[0])
     text = f"line {error.line}: {text}"
-    return [replace(item, refused=text) if _is_refused(item, offset, error) else item for item in commands]
+    return [item._replace(refused=text) if _is_refused(item, offset, error) else item for item in commands]
 
 
 def _is_refused(command: Command, offset: int, error: SourceLocation) -> bool:
@@ -361,17 +361,16 @@ class _CommandCollector(ScriptInterpreter):
 
     def _iter_variables(self, assignments: Mapping[str, Variable]) -> Iterator[Setting]:
         """Yield the variables exported at the current command, then those set in front of it."""
-        conditions = self._list_conditions() or ()
+        conditions = set(self._list_conditions() or ())
         for name, variable in (*self.scope.variables.items(), *assignments.items()):
             if variable.exported and variable.elements is None:
-                is_certain = variable.conditions is not None and set(variable.conditions) <= set(conditions)
-                yield Setting(
-                    name,
-                    join_text(variable.segments),
-                    self._locate_span(variable.span),
-                    variable.span,
-                    known=is_certain and all_known(variable.segments),
-                )
+                is_certain = variable.conditions is not None and conditions.issuperset(variable.conditions)
+                key = name, is_certain, self.state.origin
+                if key not in variable.settings:
+                    text, is_known = join_text(variable.segments), is_certain and all_known(variable.segments)
+                    location = self._locate_span(variable.span)
+                    variable.settings[key] = Setting(name, text, location, variable.span, known=is_known)
+                yield variable.settings[key]
 
     def _iter_exports(self, variables: Sequence[Setting], assignments: Mapping[str, Variable]) -> Iterator[Assignment]:
         """Yield the variables that the script itself sets, in a form that a shell can set again."""

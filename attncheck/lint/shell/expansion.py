@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 
 from attncheck.core.launch import NOWHERE
-from attncheck.core.records import replace
 from attncheck.lint.shell import extents
 from attncheck.lint.shell.arithmetic import evaluate_arithmetic
 from attncheck.lint.shell.scope import Field, Scope, Variable, join_fields
@@ -275,7 +274,7 @@ class Expander:
 
 
 def _mark_quoted(segments: Sequence[Segment]) -> list[Segment]:
-    return [segment if segment is WORD_BREAK else replace(segment, quoted=True) for segment in segments]
+    return [segment if segment is WORD_BREAK else segment._replace(quoted=True) for segment in segments]
 
 
 def join_breaks(segments: Sequence[Segment]) -> list[Segment]:

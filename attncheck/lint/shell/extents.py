@@ -1,7 +1,7 @@
 """Finds where words, quotes, substitutions and here-documents of a shell script end; nothing is expanded here."""
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 PLAIN_CHARACTERS = re.compile(r"""[^\\'"`$(){}<>;&|#\s]+""")
 QUOTED_CHARACTERS = re.compile(r"""[^\\"`$]+""")
@@ -106,8 +106,7 @@ def _skip_heredoc(text: str, offset: int, limit: int) -> int:
     return heredoc.next_line if heredoc else offset + 2
 
 
-@dataclass(frozen=True)
-class Heredoc:
+class Heredoc(NamedTuple):
     """The offsets of a here-document, whose operator is somewhere before its body."""
 
     delimiter_end: int  # end of the delimiter's word

@@ -4,6 +4,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from attncheck.core.launch import NOWHERE, Assignment, Setting, Source, SourceLocation, Span, Word
 from attncheck.lint.shell.conditions import evaluate_test
@@ -21,8 +22,7 @@ EMPTY_TEST = re.compile(r'-z "?\$\{?(\w+)(?::?-)?\}?"?(?=\s|$)')
 TEST_COMMANDS = {"[", "[[", "test", "true", "false"}
 
 
-@dataclass(frozen=True)
-class WrittenFile:
+class WrittenFile(NamedTuple):
     """A file that a command writes: its path, and its text with the script's variables expanded."""
 
     path: str
@@ -32,8 +32,7 @@ class WrittenFile:
     is_certain: bool  # whether it is written depends on no condition
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """One simple command after expansion: its words, its environment, and notes on unreadable parts."""
 
     words: tuple[Word, ...]

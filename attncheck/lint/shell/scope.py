@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from attncheck.core.launch import NOWHERE, Span
+from attncheck.core.launch import NOWHERE, Setting, Span
 from attncheck.lint.shell.text import Segment, Segments, all_known, join_text
 
 MAX_VALUE_LENGTH = 1 << 18  # characters per value
@@ -14,8 +15,7 @@ MAX_WORK = 60_000  # segments handled per script; a real one needs a few thousan
 Conditions = tuple[tuple[int, int], ...]  # the offset and the branch of each undecided `if` and `case`
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     """One word after expansion and word splitting; POSIX calls it a field."""
 
     segments: Segments
@@ -44,6 +44,7 @@ class Variable:
     span: Span = NOWHERE  # span of the assignment
     is_slurms: bool = False  # set by Slurm for the script
     shell: str | None = None  # the value in a form that a shell can read again, computed on first use
+    settings: dict[tuple[str, bool, int], Setting] = field(default_factory=dict)  # of commands so far
     conditions: Conditions | None = ()  # undecided conditions of the assignment; None: other ones
     may_be_empty: bool = False  # no known condition assigns it, and before that it is unset or empty
 

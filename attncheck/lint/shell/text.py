@@ -7,16 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from attncheck.core.launch import NOWHERE, Source, Span
-from attncheck.core.records import replace
 
 MAX_EXPANSIONS = 24  # kept per segment: a variable that is extended repeatedly in a long script has this many
 QUOTING_CHARACTERS = frozenset("\\'\"\n")
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """Adjacent characters of the source, starting at offset `start`; or the result of an expansion (`start` is -1)."""
 
     text: str
@@ -39,11 +38,11 @@ class Segment:
     def with_expansion(self, expansion: Span, splittable: bool) -> Segment:
         """Return the segment in the form that the expansion with the span `expansion` inserts."""
         expansions = (*self.expansions[:MAX_EXPANSIONS], expansion)
-        return replace(self, expansions=expansions, splittable=splittable and self.known, element_span=NOWHERE)
+        return self._replace(expansions=expansions, splittable=splittable and self.known, element_span=NOWHERE)
 
     def with_element(self, span: Span) -> Segment:
         """Return the segment as part of an array's element, which is at `span`."""
-        return replace(self, splittable=False, element_span=span)
+        return self._replace(splittable=False, element_span=span)
 
 
 Segments = tuple[Segment, ...]
