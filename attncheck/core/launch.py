@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from attncheck.core.facts import Absent, Fact
 from attncheck.core.program import Program
@@ -79,8 +79,7 @@ class Word:
     shell: str = ""  # shell spelling, if quoting `text` is not enough: "$HOME", *, ~
 
 
-@dataclass(frozen=True)
-class Assignment:
+class Assignment(NamedTuple):
     """A variable set before a command; `shell` is its value in shell syntax."""
 
     name: str
@@ -110,8 +109,7 @@ class FixedSetting(Setting):
     is_read: bool = False  # whether the program also reads a setting of this name
 
 
-@dataclass(frozen=True)
-class MadeTrainer:
+class MadeTrainer(NamedTuple):
     """The trainer that a program certainly makes: its own `compute_loss`, and its model's place."""
 
     loss: str = ""  # "Mine.compute_loss"; "": the library's

@@ -113,11 +113,11 @@ def _keep_exports(launch: Launch, known: Compute, is_unknown: _Unknown) -> tuple
         was_held = export.name in is_unknown.held
         is_unknown.held.add(export.name)  # `PYTHONPATH=$PYTHONPATH:x` works without an earlier value
         if not is_unknown(shell) and (was_held or shell.strip('"{}$') != export.name):
-            kept.append(replace(export, shell=shell))
+            kept.append(export._replace(shell=shell))
             continue
         left_out.append(export.name)
         if WANTED.search(export.name):
-            kept.append(replace(export, shell="unknown"))
+            kept.append(export._replace(shell="unknown"))
         elif not was_held:
             is_unknown.held.discard(export.name)
     return tuple(kept), left_out

@@ -8,7 +8,6 @@ derives from.
 import ast
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from attncheck.core.launch import NOWHERE, MadeTrainer, Setting, SourceLocation
 from attncheck.doctor.probes.payload.links.source import imported_modules
@@ -60,7 +59,7 @@ def find_made(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[
     plain = [_find_plain_forward(tree, module, call) for module, call in loaded]
     reading = _read_loss(made[0][1], head == "ForCausalLM", spread)
     is_plain = bool(plain) and all(plain) and len(plain) == len(origins) and not _scales(made[0][1])
-    made_trainer = replace(reading, forwards=tuple(dict.fromkeys(filter(None, plain))), is_plain=is_plain, head=head)
+    made_trainer = reading._replace(forwards=tuple(dict.fromkeys(filter(None, plain))), is_plain=is_plain, head=head)
     return tuple(keywords), made_trainer
 
 

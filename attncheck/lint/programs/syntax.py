@@ -6,6 +6,7 @@ A tree is shared by all who ask for it, so nobody may change it.
 import ast
 import re
 import warnings
+from collections.abc import Collection
 from functools import lru_cache
 from typing import TypeVar
 
@@ -42,14 +43,14 @@ def list_nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
     return tuple(nodes)
 
 
-def list_children(node: ast.AST) -> list[ast.AST]:
-    """Return the nodes in a node, less its context (Load or Store), in half the time of ast.iter_child_nodes."""
+def list_children(node: ast.AST, left_out: Collection[str] = ("ctx",)) -> list[ast.AST]:
+    """Return the nodes in a node, less some fields: its context (Load or Store), as nobody asks for it."""
     children: list[ast.AST] = []
     for name in node._fields:
-        value = getattr(node, name, None)
+        value = getattr(node, name, None) if name not in left_out else None
         if isinstance(value, list):
             children += [item for item in value if isinstance(item, ast.AST)]
-        elif isinstance(value, ast.AST) and name != "ctx":
+        elif isinstance(value, ast.AST):
             children.append(value)
     return children
 

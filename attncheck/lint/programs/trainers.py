@@ -9,9 +9,10 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import NOWHERE, FixedSetting, Launch, MadeTrainer, Setting, Source, SourceLocation
@@ -56,6 +57,8 @@ OWN_LOOP = ("its own training loop",)
 BACKWARD, GENERATE, OWN_OPTIONS, FIRE, SET_DEFAULTS = map(
     re.compile, ("backward", "generate", "add_argument", "Fire", "set_defaults")
 )
+# Fields of a node that construct nothing: the bases of a class, and annotations. Nobody asks for contexts.
+CONSTRUCTS_NOTHING = ("ctx", "bases", "annotation", "returns")
 FITTED, FIT = re.compile(r"verl\.trainer\.(?:fsdp_)?sft_trainer\..*"), re.compile("fit")  # its methods are used alone
 EVALUATE = re.compile("evaluate|predict")
 STARTS_TRAINING = re.compile(r"(?!_)(?:\w*_)?(?:train|training|pretrain|finetune|sft|fit)(?:_\w*)?|run_exp")
@@ -68,8 +71,7 @@ OF_TRAINERS = ("names", "settings", "created", "fixed", "source", "choices", "ar
 OWN_ROWS = "its own rows"  # if the program tells TRL's SFTTrainer not to prepare the dataset, which also packs it
 
 
-@dataclass(frozen=True)
-class TrainerReading:
+class TrainerReading(NamedTuple):
     """The trainers that a program uses, and the settings that its text gives their configuration."""
 
     names: tuple[str, ...] | None = None  # "trl.SFTTrainer"; `OWN_LOOP`; None: unknown
@@ -173,7 +175,7 @@ def _narrow(
     if narrowed.names == reading.names or not is_other:
         return None
     narrowed = _add_model_arguments(narrowed, entry, tree)
-    return replace(reading, **{name: getattr(narrowed, name) for name in OF_TRAINERS})
+    return reading._replace(**{name: getattr(narrowed, name) for name in OF_TRAINERS})
 
 
 @lru_cache(maxsize=512)
@@ -188,8 +190,7 @@ def _read_trainers(
     is_library = any(name.startswith(LIBRARIES) for name in reading.names or ())
     has_settings = is_script or is_library or reading.settings or reading.created or reading.fixed
     attributes = (node for module in read if has_settings for node in list_kind(module.body, ast.Attribute))
-    return replace(
-        reading,
+    return reading._replace(
         places_itself=any(map(_names_devices, read)),
         assigned=frozenset(node.attr for node in attributes if isinstance(node.ctx, ast.Store)),
         parses_itself=any(_calls(module, OWN_OPTIONS) for module in read),
@@ -203,7 +204,7 @@ def _add_model_arguments(reading: TrainerReading, entry: Entry, tree: SourceTree
     main = find_entry(entry, tree)
     if main is None or not any(name.startswith((*LIBRARIES, "torchtitan.")) for name in reading.names or ()):
         return reading
-    return replace(reading, fixed=(*reading.fixed, *find_model_arguments(tree, main, MODEL_ARGUMENTS)))
+    return reading._replace(fixed=(*reading.fixed, *find_model_arguments(tree, main, MODEL_ARGUMENTS)))
 
 
 def _iter_file_options(module: SourceModule) -> Iterator[str]:
@@ -328,9 +329,9 @@ def _find_trainers(
             names = (*trainers, *own_loss, *own_attention, *own_rows)
             reading = TrainerReading(names, settings, created, passed, source, choices=choices)
             tables = frozenset().union(*(list_tables(module.body) for module in modules[1:]))
-            reading = replace(reading, is_doubtful=_may_train_otherwise(trainers, modules), tables=tables)
+            reading = reading._replace(is_doubtful=_may_train_otherwise(trainers, modules), tables=tables)
             keywords, made = find_made(tree, modules)
-            return replace(reading, arguments=keywords, made=replace(made, unfused=find_unfused(modules)))
+            return reading._replace(arguments=keywords, made=made._replace(unfused=find_unfused(modules)))
         if any(_calls(module, BACKWARD) for module in level):
             return TrainerReading(arguments if arguments and not generates else OWN_LOOP)
         level = [module for path, module in imported.items() if path not in seen][: MAX_MODULES - len(seen)]
@@ -433,20 +434,23 @@ def _walk(tree: ast.Module, chosen: frozenset[str]) -> tuple[ast.AST, ...]:
     """
     waiting: list[ast.AST] = [tree]
     nodes: list[ast.AST] = []
-    unused: set[ast.AST | None] = set()
+    classes: list[tuple[int, str]] = []  # around the node: how many nodes waited, and its name
     while waiting:
         node = waiting.pop()
+        while classes and len(waiting) < classes[-1][0]:
+            classes.pop()
+        if classes and isinstance(node, ast.Name) and any(node.id == name for _, name in classes):
+            continue
         nodes.append(node)
         if isinstance(node, ast.ClassDef):
-            unused.update(item for item in ast.walk(node) if isinstance(item, ast.Name) and item.id == node.name)
+            classes.append((len(waiting), node.name))
         if chosen and isinstance(node, ast.If):
             branches = _list_branches(node)
             waiting += next((body for words, body in branches if words & chosen), list_children(node))
         elif isinstance(node, (ast.Dict, ast.Assign)) and (picked := list_chosen(node, chosen)):
             waiting += picked
         else:
-            unused |= {*getattr(node, "bases", ()), getattr(node, "annotation", None), getattr(node, "returns", None)}
-            waiting += [child for child in list_children(node) if child not in unused]
+            waiting += list_children(node, CONSTRUCTS_NOTHING)
     return tuple(nodes)
 
 
