@@ -56,6 +56,6 @@ def cut_scoring(read: ReadLaunch, folder: str, target: ExecutionTarget) -> CutSc
 def change(read: ReadLaunch, sets: Mapping[str, str]) -> ReadLaunch:
     """Return the launch with changed settings, read again. Raises `Unanswered` if they cannot be written in it."""
     launch = rewrite(read, sets).launch
-    recognised = replace(read.recognised, launch=launch)
+    recognised = read.recognised._replace(launch=launch)
     job = recognised.framework.read(launch, read.job.version, read.snapshot)
     return replace(read, recognised=recognised, job=job)

@@ -7,8 +7,8 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NoReturn
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from attncheck.cli.streams import note_lost_output
 from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, Interrupted
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 CONTINUATION = 4  # columns by which a wrapped line is indented if its last column is too far right
 
 
-@dataclass(frozen=True)
-class ReportWriter:
+class ReportWriter(NamedTuple):
     """Writes a report: one document to standard output, and others to files."""
 
     format_name: str

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Style = Literal["argparse", "dataclasses", "hydra", "omegaconf"]
 
 
-@dataclass(frozen=True)
-class ProgramOption:
+class ProgramOption(NamedTuple):
     """One name that a program accepts.
 
     `kind` is "bool", "bool?" (None by default: it needs a value), "int", "float", "str", "list", "" for any other;

@@ -6,9 +6,8 @@ import os
 import pkgutil
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from types import ModuleType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from attncheck.core.io.failures import is_out_of_resources
 from attncheck.core.io.files import CannotRead, read_bounded
@@ -17,16 +16,14 @@ T = TypeVar("T")
 MAX_BYTES = 1 << 20  # limit for a distribution's entry points
 
 
-@dataclass(frozen=True)
-class Extension:
+class Extension(NamedTuple):
     """One module of the package, or one external plugin's module."""
 
     name: str
     module: ModuleType
 
 
-@dataclass(frozen=True)
-class Broken:
+class Broken(NamedTuple):
     """An extension that could not be loaded."""
 
     name: str

@@ -49,7 +49,9 @@ def apply_policy(report: Report, policy: Policy, date: str) -> Report:
 
 def with_repair(report: Report) -> Report:
     """Return a report, to which the policy was applied, with the repair of doctor's and lint's findings."""
-    if not any(finding.fixes for finding in report.findings) or not {"doctor", "lint"} & set(report.sections):
+    fixes = [fix for finding in report.findings if finding.severity != "note" for fix in finding.fixes]
+    has_steps = any(fix.installs or fix.kind in ("command", "env") for fix in fixes)
+    if not has_steps or {"doctor", "lint"}.isdisjoint(report.sections):
         return report
     from attncheck.doctor.repair.plan import add_repair  # imported late: most reports have nothing to repair
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import NamedTuple
 
 from attncheck.core.findings import Finding, Fix
 from attncheck.core.job import KEYS, Job, LintedLaunch
@@ -33,8 +34,7 @@ SPELLED_OUT = {"ring_size": "the size of context or sequence parallelism", "attn
 FindingKey = tuple[str, str, str, str]
 
 
-@dataclass(frozen=True)
-class Correction:
+class Correction(NamedTuple):
     """A launch after edits: the settings that they make, and the report on it; as written if there are no edits."""
 
     sets: Mapping[str, str]

@@ -14,8 +14,8 @@ deepspeed 0.19.8 runtime/config.py:511 asserts that bf16 and fp16 are not both o
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from attncheck.core.facts import Fact, Known, Unreadable
 from attncheck.core.io.errors import BadUsage
@@ -91,8 +91,7 @@ def _iter_option_values(launch: Launch, *names: str) -> Iterator[Setting]:
             yield Setting(option, word.text, word.location, word.span, known=word.known)
 
 
-@dataclass(frozen=True)
-class _Contents:
+class _Contents(NamedTuple):
     """The keys of one DeepSpeed configuration, without "auto" and values known only at run time."""
 
     settings: Mapping[str, Setting]

@@ -5,7 +5,7 @@ Links are not followed: their target is either in the folder and found there, or
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from attncheck.core.io.errors import Unanswered
 
@@ -22,8 +22,7 @@ MAX_FILES = 20_000
 MAX_BYTES = 1 << 18  # for a file that the user did not name: a larger one is data
 
 
-@dataclass(frozen=True)
-class FolderFiles:
+class FolderFiles(NamedTuple):
     """The files below a folder that may be launches, and the skipped ones with the reason."""
 
     paths: tuple[str, ...] = ()

@@ -3,9 +3,9 @@
 import functools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 NOT_HERE = "a package missing here may be installed where the job runs, as this machine has no GPU (--target, --python)"
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(NamedTuple):
     """The input of lint: named sources, files found below folders, and files skipped there."""
 
     sources: tuple[Source, ...] = ()

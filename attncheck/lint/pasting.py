@@ -6,7 +6,7 @@ and the variables that the shell must then have are listed.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from attncheck.core.io.secrets.values import is_secret_value
 from attncheck.core.launch import Assignment, Launch
@@ -18,8 +18,7 @@ DOUBLE_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 HELD_BY_EVERY_SHELL = frozenset({"HOME", "PWD", "USER", "PATH", "HOSTNAME", "RANDOM", "SHELL", "UID", "OLDPWD", "LANG"})
 
 
-@dataclass(frozen=True)
-class PastedCommand:
+class PastedCommand(NamedTuple):
     """A command to paste, and the variables that the shell must have for it."""
 
     text: str

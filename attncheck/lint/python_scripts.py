@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from attncheck.core.launch import Source
 from attncheck.lint.embedded import EmbeddedScript, quote_arguments
@@ -30,8 +31,7 @@ MAX_ARGUMENTS = 2_000
 MAX_WORK = 20_000  # expressions followed per command
 
 
-@dataclass(frozen=True)
-class _Binding:
+class _Binding(NamedTuple):
     value: ast.expr | None  # None: from a loop, a parameter or an import
     line: int
     depth: int  # nesting depth of branches and loops around it

@@ -1,7 +1,7 @@
 """Which launches of a source start the trainer of a known framework."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import Launch, ReadFile, Source
@@ -15,8 +15,7 @@ MAX_WORDS = 10_000  # per command
 MIN_FOREIGN_KEYS, MIN_FOREIGN_SHARE = 2, 0.25  # of a file's keys
 
 
-@dataclass(frozen=True)
-class FoundLaunch:
+class FoundLaunch(NamedTuple):
     """A launch of a source, and the framework that recognises it."""
 
     launch: Launch

@@ -8,7 +8,8 @@ may still run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
@@ -24,8 +25,7 @@ OLDER_READINGS = 4  # for a launch whose release is guessed
 Misfits = tuple[int, int]  # the names that another release has, and the values that the release refuses
 
 
-@dataclass(frozen=True)
-class ChosenRelease:
+class ChosenRelease(NamedTuple):
     """The release whose names are used to read a launch."""
 
     version: str

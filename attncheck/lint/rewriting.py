@@ -55,7 +55,7 @@ def read_launches(
         release, job, model_snapshot = _read_in_release(recognised, snapshot, read_model)
         entries = framework.entries(launch)
         program = programs.read(launch, entries, framework.distribution, release.version, release.is_known)
-        recognised = replace(recognised, launch=replace(launch, program=program))
+        recognised = recognised._replace(launch=replace(launch, program=program))
         own_snapshot = _use_own_release(snapshot, recognised)
         if own_snapshot is not snapshot:
             release, job, model_snapshot = _read_in_release(recognised, own_snapshot, read_model)
@@ -145,7 +145,7 @@ def _recognise_by_program(
     if program is None or not program.is_complete or program.style == framework.style:
         return recognised
     later = (other for other in known[known.index(framework) + 1 :] if other.trainer(launch))
-    return replace(recognised, framework=next(later, framework))
+    return recognised._replace(framework=next(later, framework))
 
 
 def _read_job(framework: Framework, launch: Launch, snapshot: Snapshot, version: str) -> Job:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attncheck.core import codec
 from attncheck.core.facts import Fact, Known
@@ -11,10 +12,12 @@ from attncheck.core.launch import Launch
 from attncheck.core.links import LAUNCH_CODE, UnresolvedName
 from attncheck.core.records import replace
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.probes.payload.links.own_code import OwnCodeLinker
 from attncheck.lint.programs.modules import INSTALLED
 from attncheck.lint.programs.places import find_program
 from attncheck.lint.programs.program import Entry
+
+if TYPE_CHECKING:
+    from attncheck.doctor.probes.payload.links.own_code import OwnCodeLinker
 
 
 @dataclass
@@ -26,7 +29,9 @@ class ScriptLinks:
     links_by_script: dict[tuple[Path, ...], Fact[tuple[UnresolvedName, ...]]] = field(default_factory=dict)
 
     @cached_property
-    def _linker(self) -> OwnCodeLinker:
+    def _linker(self) -> "OwnCodeLinker":
+        from attncheck.doctor.probes.payload.links.own_code import OwnCodeLinker  # late: a target has no links
+
         installed = [{"name": item.name, "version": item.version} for item in self.snapshot.distributions]
         return OwnCodeLinker(installed, [str(folder) for folder in self.site_folders])
 

@@ -334,7 +334,7 @@ def cut_launch(
     if not launch.words:
         path = os.path.join(folder, f"rehearsed_{os.path.basename(launch.source.name)}")
         files = {path: rewritten.launch.source.text}
-        command = replace(command, text=_format_file_command(read, cut, path, tuple(scripts)))
+        command = command._replace(text=_format_file_command(read, cut, path, tuple(scripts)))
     environ = {name: guarded.environ[name] for name in command.variables if name in guarded.environ}
     if any(name in launch.launchers for name in SERVICES):  # settings that are removed together with them
         environ |= {setting.name: setting.value for setting in guarded.variables if setting.known}

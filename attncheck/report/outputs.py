@@ -9,8 +9,7 @@ import stat
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.files import replace_file
@@ -18,8 +17,7 @@ from attncheck.core.io.streams import fit_text
 from attncheck.report.formats import Report, format_names, load_format
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """One document to write: the name of its format, and the file as the user named it."""
 
     format_name: str

@@ -6,8 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from attncheck.core.io import interrupts
 from attncheck.core.io.errors import BadUsage, Unanswered
@@ -47,8 +46,7 @@ with os.fdopen(out, "wb") as stream:
 """
 
 
-@dataclass(frozen=True)
-class ChildResult:
+class ChildResult(NamedTuple):
     """How a child ended, and its answer if it has one."""
 
     outcome: Literal["ok", "died", "timed_out"]

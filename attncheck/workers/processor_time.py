@@ -8,8 +8,7 @@ import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from attncheck.core.lists import group_values
 
@@ -20,8 +19,7 @@ WAITS_FOR_MACHINE = "RD"  # states: running or waiting for a processor; waiting 
 Activity = Literal["asleep", "computing", "starved", "unknown"]
 
 
-@dataclass(frozen=True)
-class CpuSample:
+class CpuSample(NamedTuple):
     """The processor time of some processes and their descendants up to a time.monotonic() value."""
 
     at: float
@@ -29,8 +27,7 @@ class CpuSample:
     waits_for_machine: bool  # whether one of their threads runs, or waits for a processor or a disk
 
 
-@dataclass(frozen=True)
-class CpuUse:
+class CpuUse(NamedTuple):
     """The activity of some processes between two samples."""
 
     activity: Activity

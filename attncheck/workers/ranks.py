@@ -404,7 +404,7 @@ class _RankGroup:
             use = compare_samples(self.samples.get(rank), sample)
             is_polling = use.activity == "starved" and use.seconds < POLLING_SHARE * use.elapsed
             if is_polling and is_waiting_for_peers(stacks.get(rank, "")):
-                use = replace(use, activity="asleep")
+                use = use._replace(activity="asleep")
             uses.append(use)
         if len(uses) < self.local_ranks:
             return CpuUse("unknown")

@@ -1,7 +1,7 @@
 """One module per command with its record `COMMAND`; each is imported when it is used."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 PASSED_COMMAND = "attncheck.command"  # in a context's `meta`: the words after `--`
 
@@ -12,8 +12,7 @@ GATING = "Gate a job"
 ABOUT = "About the checks"
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """One command: its function, its heading and position in the help, and the start of its help.
 
     The function's parameters are `Annotated` options of `attncheck.cli.options` or groups of them. With

@@ -7,8 +7,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import attncheck
 from attncheck.core import codec
@@ -39,8 +40,7 @@ GRACE = 30.0  # in which a child that stopped its parts answers
 MAX_BYTES = 4 << 20
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """What one part of the experiments measured in a run that had so many seconds."""
 
     name: str
@@ -49,8 +49,7 @@ class Part:
     reason: str = ""  # why it did not end
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """The parts that were run with the same packages."""
 
     parts: tuple[Part, ...] = ()

@@ -1,7 +1,8 @@
 """Fixes for flash-attn 2 in the examined environment: a published wheel, a source build, or another backend."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
@@ -179,8 +180,7 @@ def _install_wheel(snapshot: Snapshot, wheel: Wheel) -> Fix:
     )
 
 
-@dataclass(frozen=True)
-class BuildPlan:
+class BuildPlan(NamedTuple):
     """A source build on this machine: its version, targets, parallel jobs and duration in seconds."""
 
     version: str

@@ -18,15 +18,14 @@ Sources, read 2026-11-21:
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 RELEASES_URL = "https://github.com/Dao-AILab/flash-attention/releases/download"
 # flash-attn-3 is only on PyTorch's own index, by the CUDA major version of torch.
 FLASH_ATTN_3_INDEX = {12: "https://download.pytorch.org/whl/cu126", 13: "https://download.pytorch.org/whl/cu130"}
 
 
-@dataclass(frozen=True)
-class WheelMatrix:
+class WheelMatrix(NamedTuple):
     """The wheels of one release that share a set of tags; every combination of the tags exists."""
 
     version: str
@@ -73,8 +72,7 @@ WHEEL_MATRICES: tuple[WheelMatrix, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class WheelTags:
+class WheelTags(NamedTuple):
     """The tags that select a wheel: torch's minor version, CUDA major and C++ ABI, the Python tag, the machine."""
 
     torch: str  # "2.8"
@@ -84,8 +82,7 @@ class WheelTags:
     machine: str  # "x86_64"
 
 
-@dataclass(frozen=True)
-class Wheel:
+class Wheel(NamedTuple):
     """One published wheel."""
 
     version: str

@@ -3,15 +3,14 @@
 Source: wheels of openrlhf 0.11.2 and verl 0.9.1, read on 2026-11-21; the threads named at each entry.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from attncheck.doctor.needs import Need
 
 _RL_WITH_FLASH: frozenset[Need] = frozenset({"flash", "rl"})
 
 
-@dataclass(frozen=True)
-class FrameworkPackage:
+class FrameworkPackage(NamedTuple):
     """A framework as an installed distribution, and what its presence shows about the jobs that will run.
 
     `needs` are the needs of its jobs. `packs`: its collators keep packed documents apart. `ulysses`: its sequence

@@ -9,8 +9,7 @@ test_table.py next to it runs each row again). Releases: the modelling files of 
 flash attention keeps packed documents apart (`knowledge.padding`). ATN409 covers models with recurrent layers.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 LAST_READ = "5.23.0"
 Batching = Literal["any", "packed", "left padding"]  # "any": also a single document
@@ -20,8 +19,7 @@ _WITHOUT_POSITIONS_OR_OWN_MASK = rf"\A\Z|{_WITHOUT_POSITIONS}"
 _ALWAYS_BIDIRECTIONAL = r"\A(?!.*create_causal_mask)(?=.*create_bidirectional_mask)"
 
 
-@dataclass(frozen=True)
-class WrongModel:
+class WrongModel(NamedTuple):
     """A defect of some model types since release `since`, before release `before` ("": still in the last one read).
 
     `shown_by` is a regular expression that finds the defect in the mask calls of a type's modelling file; "" if only

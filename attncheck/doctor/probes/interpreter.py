@@ -24,8 +24,8 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from attncheck.core.environment import Selection
 from attncheck.core.io.errors import BadUsage
@@ -46,8 +46,7 @@ PYTHON_NAME = re.compile(r"python(\d+(\.\d+)?)?t?")
 EXEC_LINE = re.compile(rb"#!/bin/sh\n'''exec' \"?([^\"\n]+?)\"? \"\$0\" ")
 
 
-@dataclass(frozen=True)
-class Interpreter:
+class Interpreter(NamedTuple):
     """The interpreter to examine (None for the one that runs attncheck), and why it was selected."""
 
     python: str | None

@@ -1,7 +1,7 @@
 """Finds compiled files that need a newer libstdc++ or libgcc than Python loads here, and a copy that is new enough."""
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from packaging.version import Version
 
@@ -27,8 +27,7 @@ _NOT_FOUND = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class RuntimeGap:
+class RuntimeGap(NamedTuple):
     """A version that a compiled file requires of a runtime library, and the copy that lacks it."""
 
     namespace: str  # "GLIBCXX"

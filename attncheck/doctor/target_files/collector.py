@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from packaging.markers import Marker
 from packaging.specifiers import InvalidSpecifier, Specifier, SpecifierSet
@@ -37,8 +37,7 @@ class PackageList:
     remarks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One requirement: the versions that it allows, and the interpreters that it applies to."""
 
     specifier: str  # "" for any; a notation other than PEP 440 names no single version

@@ -72,10 +72,10 @@ def _resolve_overlaps(edits: list[Edit]) -> tuple[Edit, ...]:
 def _with_new_name(setting: ParsedSetting, unknown: UnknownSetting | None) -> ParsedSetting:
     """Return a setting with the new name from its `UnknownSetting`."""
     if unknown is None:
-        return setting if setting.known or not setting.new_name else replace(setting, new_name="")
+        return setting if setting.known or not setting.new_name else setting._replace(new_name="")
     suggestion = unknown.now[0] if unknown.now else unknown.near
     parts = re.split(r": | ", suggestion.removeprefix("--"), maxsplit=1)
-    return replace(setting, known=False, new_name="=".join(parts))
+    return setting._replace(known=False, new_name="=".join(parts))
 
 
 def _edit_setting(

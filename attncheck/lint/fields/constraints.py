@@ -6,9 +6,9 @@ A constraint applies only in the releases that have it. Each framework's `constr
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -18,8 +18,7 @@ else:
 from attncheck.lint.fields.releases import is_at_least
 
 
-@dataclass(frozen=True)
-class Constraint:
+class Constraint(NamedTuple):
     """The effect of a setting in a range of releases, and the place where that was read."""
 
     source: str  # package, release, file and line: "verl 0.9.1 workers/config/actor.py:208"

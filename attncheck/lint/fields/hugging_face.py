@@ -6,7 +6,7 @@ ranks), parallelism_config.py:277-289 (reads them); transformers 4.56.2 to 5.23.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from attncheck.core.job import DROP, KEYS, SettingProblem
 from attncheck.core.launch import NOWHERE, Edit, Launch, SourceLocation
@@ -34,8 +34,7 @@ SHARING_LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed"})  # each p
 DTYPE_AUTO_SINCE = "5.0.0"  # since this release from_pretrained loads in the checkpoint's dtype; before, in float32
 
 
-@dataclass(frozen=True)
-class Parallelism:
+class Parallelism(NamedTuple):
     """How accelerate divides a row of tokens, and a layer, across ranks."""
 
     cp_size: int = 1  # torch's context parallelism

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
@@ -22,8 +22,7 @@ NEGATIONS = ("no_", "no-")
 Lifetime = tuple[str, str, "Option"]  # first release, last release
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """One option: `kind` is "bool", "bool?" (None by default: it needs a value), "int", "float", "str", "list"."""
 
     kind: str
@@ -31,8 +30,7 @@ class Option:
     choices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class ResolvedOption:
+class ResolvedOption(NamedTuple):
     """The meaning of a written option: its field's full name ("" if no release has it), and if this release has it."""
 
     name: str = ""

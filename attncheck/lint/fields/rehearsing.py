@@ -4,7 +4,8 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Edit, Launch, Setting, Word
@@ -249,8 +250,7 @@ def _list_gpu_settings(job: Job) -> list[str]:
     return [name for name, value in values.items() if value.lower() not in OFF_VALUES]
 
 
-@dataclass(frozen=True)
-class AttentionCut:
+class AttentionCut(NamedTuple):
     """The replacement for a job's attention without a GPU: settings, whether flash-attn is emulated, and the remark."""
 
     sets: Mapping[str, str]

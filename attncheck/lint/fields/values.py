@@ -7,6 +7,7 @@ that name: the intended launch is judged, and its `UnknownSetting` states that t
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from attncheck.core.job import SettingProblem, UnknownSetting
 from attncheck.core.launch import NOWHERE, Launch, Setting, SourceLocation
@@ -29,8 +30,7 @@ ARGUMENT_RENAMES = {"tokenizer": ("processing_class",)}  # transformers 4.46.3 t
 Renames = Mapping[str, tuple[str, ...]]  # field -> its names in other releases, "name" or "name=value"; (): removed
 
 
-@dataclass(frozen=True)
-class ParsedSetting:
+class ParsedSetting(NamedTuple):
     """One setting and the field that it sets; the `value` of a switch is "true" or "false"."""
 
     name: str  # a dotted key of a file stays dotted; "" if no release has it
@@ -115,7 +115,7 @@ def with_program_defaults(options: ParserOptions, program: Program | None) -> Pa
     if program is None or program.style != "dataclasses":
         return options
     own = {
-        name: replace(option, default=program.options[name].default)
+        name: option._replace(default=program.options[name].default)
         for name, option in options.current.items()
         if name in program.options and program.options[name].default is not None
     }

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from attncheck.core.launch import NOWHERE, Edit, Kind, Setting, Source, Span
 from attncheck.lint.files.edit_text import quote_value
@@ -26,8 +27,7 @@ class Entry(Setting):
         return Edit(self.location.source, self.value_span, self.separator + quote_value(value, self.kind))
 
 
-@dataclass(frozen=True)
-class Configuration:
+class Configuration(NamedTuple):
     """The keys that a configuration file sets, and notes on unreadable parts."""
 
     entries: tuple[Entry, ...] = ()

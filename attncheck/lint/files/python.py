@@ -10,10 +10,10 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from attncheck.core.launch import NOWHERE, Edit, Source, Span
 from attncheck.core.lists import group_values
@@ -40,8 +40,7 @@ def names_devices(text: str) -> bool:
     return any(word in text for word in DEVICE_WORDS) and DEVICES.search(text) is not None
 
 
-@dataclass(frozen=True)
-class _Argument:
+class _Argument(NamedTuple):
     name: str
     value: ast.expr
     start: ast.AST  # the node at which the argument begins
@@ -209,7 +208,7 @@ class Script:
         return [*entries, *(self._make_entry(argument, False) for argument in assigned.values())], notes
 
     def _list_adapter(self, call: ast.Call) -> list[_Argument]:
-        return [replace(item, name=f"peft.{item.name}") for item in self._list_arguments(call, [])]
+        return [item._replace(name=f"peft.{item.name}") for item in self._list_arguments(call, [])]
 
     def _list_assigned(self) -> list[ast.Attribute]:
         """Return the assignments to settings after their creation: `args.packing = …`."""
@@ -219,7 +218,7 @@ class Script:
         return [node for node in stored if isinstance(node.value, ast.Name) and self.values.get(node.value.id) in made]
 
     def _pick(self, call: ast.Call, name: str, field_name: str) -> list[_Argument]:
-        return [replace(item, name=field_name) for item in self._list_arguments(call, []) if item.name == name]
+        return [item._replace(name=field_name) for item in self._list_arguments(call, []) if item.name == name]
 
     def _pick_model(self, trainer: ast.Call) -> list[_Argument]:
         first = [_Argument("model_name_or_path", argument, argument, False) for argument in trainer.args[:1]]
@@ -261,9 +260,9 @@ class Script:
     def _list_model_arguments(self, call: ast.Call, notes: list[str]) -> Iterator[_Argument]:
         for argument in self._list_arguments(call, notes):
             if argument.name in MODEL_ARGUMENTS:
-                yield replace(argument, name=MODEL_ARGUMENTS[argument.name])
+                yield argument._replace(name=MODEL_ARGUMENTS[argument.name])
             elif argument.name in MODEL_NAMES:
-                yield replace(argument, name="model_name_or_path")
+                yield argument._replace(name="model_name_or_path")
         if call.args and not isinstance(call.args[0], ast.Starred):
             yield _Argument("model_name_or_path", call.args[0], call.args[0], False)
 
@@ -282,7 +281,7 @@ class Script:
         if not items:
             yield self._make_entry(argument, agrees)
         for item in items or ():
-            yield from self._flatten(replace(item, name=f"{argument.name}.{item.name}"), agrees)
+            yield from self._flatten(item._replace(name=f"{argument.name}.{item.name}"), agrees)
 
     def _make_entry(self, argument: _Argument, agrees: bool) -> Entry:
         text = self._format_value(argument.value)

@@ -9,6 +9,7 @@ value is the module) needs one import:
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.launch import NOWHERE, Setting, Word
@@ -42,8 +43,7 @@ class ParsedLauncher:
     folder: str = ""  # the folder in which the command starts, if the launcher states one
 
 
-@dataclass(frozen=True)
-class Launcher:
+class Launcher(NamedTuple):
     """One launcher. `parse(words)` returns its options; None if the words do not begin with this launcher."""
 
     name: str

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import Setting, Word
@@ -36,8 +36,7 @@ PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 REFERENCE = re.compile(r"\$\{([\w./@]+)\}")
 
 
-@dataclass(frozen=True)
-class DefaultsItem:
+class DefaultsItem(NamedTuple):
     """One line of a defaults list."""
 
     group: str  # "actor", "/reward" (relative to the configuration root); "" for a line that names a file
@@ -245,7 +244,7 @@ def _compose_file(
     entries = _read_entries(file, composition.gaps)
     header = _package_of(file)
     if item.package is None and header is not None:
-        item = replace(item, package="_global_" if header in ("_global_", "") else f"_global_.{header}")
+        item = item._replace(package="_global_" if header in ("_global_", "") else f"_global_.{header}")
     base, package = item.place_group(parents[0]), item.place_package(parents[1])
     items = list(_parse_defaults(entries))
     for inner in items:

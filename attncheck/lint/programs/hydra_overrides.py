@@ -7,8 +7,7 @@ looks through interpolations, of a value and of the tables around it.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from attncheck.core.launch import Word
 from attncheck.core.program import Program
@@ -26,8 +25,7 @@ NOT_IN_VALUES = re.compile(
 )  # what no other value may contain: hydra-core 1.3.8 OverrideLexer.g4
 
 
-@dataclass(frozen=True)
-class RefusedOverride:
+class RefusedOverride(NamedTuple):
     """An override that Hydra refuses, and its accepted form; "" if there is none."""
 
     word: Word

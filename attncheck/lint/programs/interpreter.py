@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from attncheck.lint.programs.dataclass_fields import is_dataclass, read_fields
 from attncheck.lint.programs.literals import UNKNOWN
@@ -78,8 +78,7 @@ class Stopped(Exception):
     """The program ends here, or what follows is not worth following."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """An error or a warning that the program reaches, with its text and place; `names` are in the conditions before."""
 
     kind: Literal["raises", "warns"]

@@ -2,9 +2,9 @@
 
 import ast
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from attncheck.core.launch import Launch
 from attncheck.lint.arguments import iter_option_values
@@ -15,8 +15,7 @@ from attncheck.lint.programs.program import Entry, find_entry
 LANGUAGE_MODEL = re.compile(r"For[A-Z]\w+|AutoModel|LMHeadModel")
 
 
-@dataclass(frozen=True)
-class OwnModel:
+class OwnModel(NamedTuple):
     """How a program names the model that it loads: by an option, or by a literal; "" for what it does not have."""
 
     option: str = ""

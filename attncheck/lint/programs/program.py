@@ -3,8 +3,9 @@
 import ast
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.programs import hydra_configs
@@ -16,8 +17,7 @@ from attncheck.lint.programs.records import Origin
 MAX_NESTING = 8
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """The entry of a launch: a script's path, or a dotted module, with a function or an options class in it."""
 
     name: str
@@ -25,8 +25,7 @@ class Entry:
     text: str = ""  # of a script that the launch writes, so that it is no file
 
 
-@dataclass(frozen=True)
-class ReachedProgram:
+class ReachedProgram(NamedTuple):
     """A program that was followed: its tree, the module that is run, and what it reaches, or its options class."""
 
     tree: SourceTree

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from attncheck.lint.programs.dataclass_fields import MODEL_BASES, FindExternal
 from attncheck.lint.programs.literals import UNKNOWN
@@ -14,8 +14,7 @@ PLAIN_BASES = frozenset({"object", "ABC", "Generic", "Protocol", "NamedTuple", *
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """The source of a program: its modules, the one that is run, and the classes of its configuration."""
 
     tree: SourceTree

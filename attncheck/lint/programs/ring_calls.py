@@ -7,7 +7,7 @@ error.
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.launch import SourceLocation
@@ -34,8 +34,7 @@ batch = {name: F.pad(rows, (0, missing), value=fill.get(name, 0)) for name, rows
 batch["position_ids"] = torch.arange(batch["input_ids"].shape[1]).expand_as(batch["input_ids"])"""
 
 
-@dataclass(frozen=True)
-class Calls:
+class Calls(NamedTuple):
     """The names that a program's own modules use, with the first place of each."""
 
     names: dict[str, SourceLocation]

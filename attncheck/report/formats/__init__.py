@@ -8,7 +8,7 @@ its value. The module needs one import:
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from attncheck.core import registry
 from attncheck.core.io.errors import BadUsage
@@ -20,8 +20,7 @@ __all__ = ["Finding", "Format", "Report"]
 GROUP = "attncheck.formats"
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """One output format. `render(report, verbose)` returns the whole document with its final newline.
 
     `syntax` says how to escape a character that standard output cannot represent or must not contain. A format that

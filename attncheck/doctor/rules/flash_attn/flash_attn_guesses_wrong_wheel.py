@@ -14,8 +14,6 @@ Source: `get_wheel_url` in setup.py of flash-attn 2.8.3 against 2.8.3.post1;
 attncheck/doctor/knowledge/flash_attn_wheels.py; openrlhf 0.11.2 METADATA (`flash-attn==2.8.3`).
 """
 
-from dataclasses import replace
-
 from attncheck.doctor.fixes.flash_attn import choose_source_version, flash_attn_fixes, required_wheel_tags
 from attncheck.doctor.knowledge.flash_attn_build import CU12_WHEEL_ONLY
 from attncheck.doctor.knowledge.flash_attn_wheels import matching_wheels
@@ -28,7 +26,7 @@ def check(snapshot: Snapshot) -> Problems:
     if tags is None or tags.cuda != 13 or flash_attn_works(snapshot) or not torch_works(snapshot):
         return
     version = choose_source_version(snapshot)
-    cuda_12_wheels = [wheel for wheel in matching_wheels(replace(tags, cuda=12)) if wheel.version == version]
+    cuda_12_wheels = [wheel for wheel in matching_wheels(tags._replace(cuda=12)) if wheel.version == version]
     if version not in CU12_WHEEL_ONLY or not cuda_12_wheels:
         return
     owners = ", ".join(

@@ -6,7 +6,6 @@ size against world size, head counts, GPUs) are rules.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from attncheck.core.arithmetic import largest_divisor
 from attncheck.core.job import SettingProblem
@@ -271,7 +270,7 @@ def _check_batch(
     yield from values.setting_problem(
         "refuses",
         message,
-        tuple(replace(constraint, quote=quote) for constraint in constraints.INDIVISIBLE_BATCH),
+        tuple(constraint._replace(quote=quote) for constraint in constraints.INDIVISIBLE_BATCH),
         "train.batch_size",
         "train.micro_batch_size",
         sets=_suggest_batch(values, rows, micro_batch, world_size),

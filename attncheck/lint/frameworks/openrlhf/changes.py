@@ -8,7 +8,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from attncheck.lint.fields import DROP, NOWHERE, Edit, Launch, SourceLocation, Span
 from attncheck.lint.files import editing
@@ -20,8 +20,7 @@ BLANKS = re.compile(r"(?:[ \t]|\\?\r?\n)*")  # blanks and line continuations
 OFF_VALUES = ("off", DROP)
 
 
-@dataclass(frozen=True)
-class OptionChange:
+class OptionChange(NamedTuple):
     """A written option and its replacement; () removes it."""
 
     option: ParsedOption
@@ -51,7 +50,7 @@ def build_edits(
             changes, missing = _set_option(changes, option_to_set, replaced_names)
             added += missing
     if added and changes and changes[-1].is_changed and not changes[-1].replacement:
-        changes[-1] = replace(changes[-1], replacement=tuple(added))
+        changes[-1] = changes[-1]._replace(replacement=tuple(added))
         added = []
     to_replace = (change for change in changes if change.is_changed and change.replacement)
     edits = [edit for change in to_replace for edit in _edit_option(launch, change)]
@@ -120,7 +119,7 @@ def _set_option(
         )
         replacement = tuple(option_to_set if old == name and index == last else (old, values) for old, values in kept)
         is_same = replacement == change.replacement
-        updated.append(change if is_same else replace(change, replacement=replacement, is_changed=True))
+        updated.append(change if is_same else change._replace(replacement=replacement, is_changed=True))
     return updated, [option_to_set] if name and last < 0 else []
 
 

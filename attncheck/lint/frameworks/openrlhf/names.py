@@ -8,9 +8,8 @@ is cited where it is applied.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from attncheck.lint.fields import find_closest_name, is_at_least, releases
 from attncheck.lint.frameworks.openrlhf import tables
@@ -26,8 +25,7 @@ CORRECTIONS = {
 }  # type -> level, mode
 
 
-@dataclass(frozen=True)
-class OptionSpec:
+class OptionSpec(NamedTuple):
     """One option of one release's parser."""
 
     nargs: int | str  # number of values; "*" for any number, "+" for at least one

@@ -7,6 +7,7 @@ The release's refusal of the written name is an `UnknownSetting` of the job.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
@@ -30,8 +31,7 @@ PPO_TURNS_PACKING_ON = "0.8.4"  # the first release that does
 ROLES = ("actor", "critic", "ref", "reward")
 
 
-@dataclass(frozen=True)
-class ParsedOption:
+class ParsedOption(NamedTuple):
     """One option of the command as written."""
 
     setting: Setting

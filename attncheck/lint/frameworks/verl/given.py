@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from attncheck.core.launch import Launch, Setting, SourceLocation, Word
 from attncheck.core.program import ProgramOption
@@ -47,8 +48,7 @@ PPO_KEY_PREFIXES = ("actor_rollout_ref.", "critic.model.")
 SHARED_KEYS = ("data.train_files", "trainer.total_training_steps", "trainer.total_epochs")  # with other programs
 
 
-@dataclass(frozen=True)
-class Override:
+class Override(NamedTuple):
     """One override of a command; `prefix` is "", "+", "++" or "~"."""
 
     prefix: str

@@ -129,7 +129,7 @@ def with_new_names(inputs: HydraInputs, unknown_settings: tuple[UnknownSetting, 
 
 def _rename_override(override: Override, new_names: Mapping[tuple[SourceLocation, str], str]) -> Override:
     match = OVERRIDE.fullmatch(new_names.get((override.word.location, override.prefix + override.key), ""))
-    return override if match is None else replace(override, prefix=match["prefix"] or "", key=match["key"])
+    return override if match is None else override._replace(prefix=match["prefix"] or "", key=match["key"])
 
 
 def _build_plan(config: LaunchConfig, launch: Launch, snapshot: Snapshot, world_size: Fact[int]) -> Plan:

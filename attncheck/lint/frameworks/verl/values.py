@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from attncheck.core.launch import Setting, SourceLocation
 from attncheck.lint.frameworks.verl.given import HydraInputs, Override
@@ -23,8 +23,7 @@ class UnresolvedValue:
     text: str
 
 
-@dataclass(frozen=True)
-class Values:
+class Values(NamedTuple):
     """Keys and their values, as written or by default, and the settings as written."""
 
     by_key: Mapping[str, Any]
