@@ -5,7 +5,6 @@ import functools
 import itertools
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
