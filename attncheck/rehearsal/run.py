@@ -8,6 +8,7 @@ from dataclasses import replace
 from attncheck.core.findings import Finding
 from attncheck.core.io import interrupts
 from attncheck.core.io.errors import BadUsage, Unanswered
+from attncheck.core.rehearsal import JobCut
 from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, judge_result
@@ -29,6 +30,7 @@ from attncheck.workers.scratch import remove_folder, scratch_folder
 STEPS = 30
 FULL_STEPS = 10  # for the job's own model size, which is slow, and other launches whose learning is not judged
 CPU_PROCESSES = 2
+READERS = "ATTNCHECK_WITHOUT_READERS"  # of rows, which fail on the synthetic ones
 
 
 def run(
@@ -119,20 +121,7 @@ def _rehearse(
         if has_processor != materials.has_tower:  # frameworks divide the loss by it
             cut = replace(cut, objective=cutting.cut_job(read, replace(materials, has_tower=has_processor)).objective)
         cut = replace(cut, objective=add_options(cut.objective, read.job))
-        first = run_once(stage, cut, {}, "")
-        for _ in range(MAX_RUNS):
-            if not add_lacking(stage, cut, first):
-                break
-            for path in os.listdir(folder):
-                remove_folder(os.path.join(folder, path))
-            make_materials(stage, cut)
-            again = run_once(stage, cut, {}, "")
-            if again.results[0].violations == first.results[0].violations:  # of another dictionary, not of a row
-                break
-            first = again
-        if not first.steps and not materials.real_data and execution.list_unread(folder):
-            cut = replace(cut, environ={**cut.environ, "ATTNCHECK_WITHOUT_READERS": "1"})
-            first = run_once(stage, cut, {}, "")
+        cut, first = _run_with_lacking(stage, cut)
         first = _keep_requested(first, request.only)
         trials = try_corrections(stage, cut, first) if request.fix else []
         launches = [first, *(_keep_requested(trial.launch, request.only) for trial in trials if trial.is_better)]
@@ -142,6 +131,29 @@ def _rehearse(
     corrected = next((format_corrected(read, trial.correction) for trial in trials if trial.is_clean), ())
     section = RehearsalSection(measured_on, verdicts, tuple(launches), corrected)
     return section, list(iter_findings(read, cut, first, trials))
+
+
+def _run_with_lacking(stage: Stage, cut: JobCut) -> tuple[JobCut, RehearsedLaunch]:
+    """Return how a launch ran with what it was found to lack, and its cut; without its readers of rows at last."""
+    first = run_once(stage, cut, {}, "")
+    for _ in range(MAX_RUNS):
+        if add_lacking(stage, cut, first):
+            for path in os.listdir(stage.folder):
+                remove_folder(os.path.join(stage.folder, path))
+            make_materials(stage, cut)
+        elif (
+            first.steps
+            or stage.materials.real_data
+            or READERS in cut.environ
+            or not execution.list_unread(stage.folder)
+        ):
+            break
+        else:
+            cut = replace(cut, environ={**cut.environ, READERS: "1"})
+        again = run_once(stage, cut, {}, "")
+        if again.results[0].violations != first.results[0].violations:  # of a row, not of another dictionary
+            first = again
+    return cut, first
 
 
 def _keep_requested(launch: RehearsedLaunch, only: tuple[str, ...]) -> RehearsedLaunch:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from attncheck.core.rehearsal import UNDOCUMENTED, JobCut
 from attncheck.core.results.smoke import CheckResult
-from attncheck.rehearsal import lacking
+from attncheck.rehearsal import lacking, run
 from attncheck.rehearsal.columns import list_columns, list_modules, read_named_columns
 from attncheck.rehearsal.shapes import read_shapes
 from attncheck.rehearsal.worker.materials import add_columns, make_data
@@ -214,6 +215,32 @@ def test_a_script_gets_the_number_of_rows_that_it_expects(error: str, count: int
     assert lacking.add_lacking(stage, cut, launch) == (count != 900)
     assert stage.documents == count
     assert not lacking.add_lacking(stage, cut, launch)  # once
+
+
+@pytest.mark.parametrize("has_reader", [True, False])
+def test_a_script_gets_what_it_lacks_also_without_its_reader_of_rows(
+    has_reader: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reader fails on synthetic rows; without it, the script ends because of their number."""
+    ends: list[tuple[str, ...]] = [("ValueError: Expected 729 rows, got 900.",), ()]
+    ends = [("AttributeError: no row",)] * has_reader + ends
+    launches = iter(SimpleNamespace(results=(CheckResult("run", violations=end),), steps=3 * (not end)) for end in ends)
+    cuts: list[bool] = []
+
+    def run_next(stage: Any, cut: Any, sets: Any, tried: str) -> Any:
+        cuts.append(run.READERS in cut.environ)
+        return next(launches)
+
+    monkeypatch.setattr(run, "run_once", run_next)
+    monkeypatch.setattr(run, "make_materials", lambda stage, cut: False)
+    monkeypatch.setattr(run.execution, "list_unread", lambda folder: ["reader AttributeError"] * has_reader)
+    materials = SimpleNamespace(real_data=False)
+    stage: Any = SimpleNamespace(
+        added=(), read=None, unknown="", kind="", folder=str(tmp_path), documents=900, materials=materials
+    )
+    _, launch = run._run_with_lacking(stage, JobCut({}, "messages", UNDOCUMENTED))
+    assert launch.steps == 3 and stage.documents == 729
+    assert cuts == [False] * has_reader + [has_reader] * 2
 
 
 @pytest.mark.parametrize("form", ["preference", "implicit_preference"])
