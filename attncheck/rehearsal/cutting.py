@@ -746,8 +746,8 @@ def _edit_launcher(launch: Launch, processes: int) -> Iterator[Edit]:
 def _edit_accelerate(launch: Launch, processes: int) -> Iterator[Edit]:
     """Yield the edits that limit accelerate to the possible number of processes.
 
-    Its own configuration file may set them, and options override it. --multi_gpu refuses to start a single process, and
-    without GPUs only --multi_gpu starts several: accelerate 1.15.0 commands/launch.py:1208, 1329.
+    Its own configuration file may set them, and options override it. --multi_gpu refuses to start a single process;
+    without GPUs it alone starts several, and none by default: accelerate 1.15.0 commands/launch.py:1208, 1324, 1329.
     """
     words = launch.launcher_words
     if "accelerate" not in launch.launchers or not words:
@@ -755,7 +755,9 @@ def _edit_accelerate(launch: Launch, processes: int) -> Iterator[Edit]:
     names = {word.text.partition("=")[0].lstrip("-").replace("-", "_"): word for word in words}
     entries = {entry.name: entry.value for entry in launch.launcher_entries}
     in_file = entries.get("num_processes", "")
-    if "num_processes" not in names and in_file.isdecimal() and int(in_file) > processes:
+    starts_too_many = in_file.isdecimal() and int(in_file) > processes
+    starts_none = "multi_gpu" in names and not in_file and processes > 1
+    if "num_processes" not in names and (starts_too_many or starts_none):
         place = edit_word(launch, words[-1], "")
         yield replace(place, span=(place.span[1], place.span[1]), text=f" --num_processes={processes}")
     if processes < 2 and "multi_gpu" in names:

@@ -463,6 +463,8 @@ ACCELERATE = "accelerate launch {options} --module trl.scripts.sft --model_name_
         ("--num_processes=8", 2, "accelerate launch --multi_gpu --num_processes=2 --module trl"),
         ("--num_processes 8", 1, "accelerate launch --num_processes 1 --module trl"),
         ("--num_processes=8 --multi_gpu", 1, "accelerate launch --num_processes=1 --module trl"),
+        ("--multi_gpu", 2, "accelerate launch --multi_gpu --module --num_processes=2 trl"),
+        ("--multi_gpu", 1, "accelerate launch --module trl"),
         ("--config_file a.yaml", 2, "accelerate launch --config_file a.yaml --module --num_processes=2 trl"),
         ("--config_file a.yaml --num_processes 2", 2, "accelerate launch --config_file a.yaml --num_processes 2 --mod"),
         ("--config_file a.yaml", 8, "accelerate launch --config_file a.yaml --module trl"),
