@@ -32,6 +32,7 @@ class ReadLaunch:
     snapshot: Snapshot  # includes the launch's model
     read_file: ReadFile
     corrections: tuple[UnknownSetting, ...] = ()  # names that the running program refuses, each with any new name
+    origin: str = ""  # where the command is from, if the given file does not have it as it is
 
 
 def read_launches(

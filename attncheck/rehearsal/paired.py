@@ -1,7 +1,8 @@
 """Finds the command that starts a user's program with a configuration file, for a file that is given alone.
 
 Its own comments, launch scripts and READMEs of its tree name it: `train.py --config recipes/a.yaml`. If none does, but
-one program gets all the other files of its folder, it gets this one too.
+one program gets all the other files of its folder, it gets this one too. Likewise for a script whose arguments name its
+program: `sbatch train.slurm sft`.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from attncheck.core.io.files import CannotRead, read_bounded
-from attncheck.core.launch import Launch, Source
+from attncheck.core.launch import Source
 from attncheck.lint.called_scripts import SCRIPT_SUFFIXES
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal.columns import find_script
@@ -37,11 +38,11 @@ def is_alone(read: ReadLaunch) -> bool:
 
 
 def reads_file(read: ReadLaunch, source: Source) -> bool:
-    """Return whether the program of a launch is found and reads a file, maybe by another machine's path."""
+    """Return whether a launch is in a file or reads it, maybe by another machine's path, and its program is found."""
     launch = read.recognised.launch
-    names = None if launch.file is None else (os.path.basename(launch.file.name), launch.file.text)
+    files = [(os.path.basename(file.name), file.text) for file in (launch.file, launch.source) if file is not None]
     return (
-        names == (os.path.basename(source.name), source.text)
+        (os.path.basename(source.name), source.text) in files
         and not launch.is_remote
         and bool(launch.words)
         and find_script(launch) is not None
@@ -64,14 +65,6 @@ def list_commands_of_others(source: Source) -> tuple[Source, ...]:
 
     texts = ((text, PASSED.sub(pass_own, text.text)) for text in _iter_texts(source))
     return tuple(replace(text, text=own, editable=False) for text, own in texts if own != text.text)[:MAX_COMMANDS]
-
-
-def is_of_others(launch: Launch) -> bool:
-    """Return whether a launch's command is one for other files, in which its own file replaced them."""
-    source = launch.source
-    if not source.name.endswith(PAIRED) or not os.path.isfile(source.name):
-        return False
-    return source.text.strip() not in Path(source.name).read_text(errors="replace")
 
 
 def _iter_texts(source: Source) -> Iterator[Source]:

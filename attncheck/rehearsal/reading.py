@@ -67,16 +67,23 @@ def read_launches_of(snapshot: Snapshot, request: Request, source: Source) -> li
     """Return the launches of a source, as the examined environment's releases read them."""
     read_file = _read_nearby(request.make_reader(source))
     launches = read_launches(snapshot, source, request.read_model, read_file, request.own_loops)
-    if launches and all(map(paired.is_alone, launches)):
+    if all(map(paired.is_alone, launches)):  # or if there are none: a script's arguments may name its program
 
-        def read_texts(texts: Sequence[Source]) -> Iterator[ReadLaunch]:
-            starts = (read_launches(snapshot, text, request.read_model, read_file, request.own_loops) for text in texts)
-            return (read for group in starts for read in group if paired.reads_file(read, source))
+        def read_texts(texts: Sequence[Source], reason: str) -> Iterator[ReadLaunch]:
+            for text in texts:
+                found = read_launches(snapshot, text, request.read_model, read_file, request.own_loops)
+                yield from (
+                    replace(read, origin=reason and f"{reason}{text.name}")
+                    for read in found
+                    if paired.reads_file(read, source)
+                )
 
-        own = [*itertools.islice(read_texts(paired.list_commands(source)), 1)]
-        others = [] if own else [*read_texts(paired.list_commands_of_others(source))]
-        if len({find_script(read.recognised.launch) for read in others}) == 1:
-            own = others[:1]
+        is_started = "it needs arguments: started as in " * (not launches)
+        own = [*itertools.islice(read_texts(paired.list_commands(source), is_started), 1)]
+        if not own and launches:
+            reason = f"no command names {source.name}: started as others are in "
+            others = [*read_texts(paired.list_commands_of_others(source), reason)]
+            own = others[: len({find_script(read.recognised.launch) for read in others}) == 1]
         launches = own or launches
     if request.model:
         snapshot = add_model(snapshot, request.model, request.read_model)

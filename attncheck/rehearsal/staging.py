@@ -17,7 +17,7 @@ from attncheck.lint.exports import hide_environment
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.rewriting import ReadLaunch
-from attncheck.rehearsal import cutting, execution, extensions, paired
+from attncheck.rehearsal import cutting, execution, extensions
 from attncheck.rehearsal.columns import (
     find_marker,
     iter_first_rows,
@@ -127,10 +127,7 @@ def make_materials(stage: Stage, cut: JobCut) -> bool:
         )
         because = f", because {event.answer['reason']}" * bool(event.answer["reason"])
         remarks.insert(0, f"{missing_model} is not available locally: using a small {stage.model} instead{because}")
-    launch = stage.read.recognised.launch
-    if launch.file is not None and paired.is_of_others(launch):
-        remarks.append(f"no command names {launch.file.name}: started as {launch.source.name} starts others")
-    stage.remarks = (*cut.remarks, *remarks)
+    stage.remarks = (*cut.remarks, *remarks, *filter(None, (stage.read.origin,)))
     stage.made_up = tuple(dict.fromkeys((*event.answer["made_up"], *stage.added)))
     if stage.added:
         names = ", ".join(stage.added)

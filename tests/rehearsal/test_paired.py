@@ -9,7 +9,6 @@ import pytest
 from attncheck.core.facts import Absent
 from attncheck.core.launch import Source
 from attncheck.lint.rewriting import ReadLaunch
-from attncheck.rehearsal import paired
 from attncheck.rehearsal.reading import Request, read_launches_of
 from tests.snapshots import laptop
 
@@ -38,6 +37,12 @@ accelerate launch --num_processes=2 \\
 
 def read(files: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> ReadLaunch:
     """Return the launch of recipes/a.yaml, given alone, in a tree of these files."""
+    (launch,) = read_tree(files, "recipes/a.yaml", folder, monkeypatch)
+    return launch
+
+
+def read_tree(files: dict[str, str], path: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[ReadLaunch]:
+    """Return the launches of one of these files, in their tree."""
     tree = {"recipes/a.yaml": CONFIG, "recipes/b.yaml": CONFIG + "seed: 1\n", "src/sft.py": PROGRAM} | files
     for name, text in tree.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -50,8 +55,7 @@ def read(files: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch) -
         return Source(name, Path(name).read_text(), kind) if Path(name).is_file() else None  # type: ignore[arg-type]
 
     request = Request((), lambda name: Absent("not cached"), lambda source: read_file)
-    (launch,) = read_launches_of(laptop(), request, Source("recipes/a.yaml", tree["recipes/a.yaml"], "yaml"))
-    return launch
+    return read_launches_of(laptop(), request, Source(path, tree[path], kinds.get(Path(path).suffix, "shell")))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -79,9 +83,31 @@ def test_the_command_that_names_the_file_starts_the_users_program(
     assert str(launch.job.location).startswith(place)
     assert launch.recognised.launch.words[0].text == "src/sft.py"
     is_of_others = "a.yaml" not in "".join(files.values())
-    assert is_of_others == paired.is_of_others(launch.recognised.launch)
+    assert is_of_others == bool(launch.origin)
     named = {setting.name: setting.value for setting in launch.job.settings}
     assert (launch.job.framework, named["max_length"]) == ("trl", "512")
+
+
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        ("sft a 2", {"max_length": "512"}),
+        ("gone a 2", {}),
+    ],
+)
+def test_a_script_whose_arguments_name_its_program_is_started_as_its_readme_says(
+    words: str, settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them it is no launch. Shortened from the training script of open-r1's forks."""
+    script = "accelerate launch --num_processes $3 src/$1.py --config recipes/$2.yaml\n"
+    usage = README.replace("accelerate launch --num_processes=2 \\\n    src/sft.py --config recipes/a.yaml", "{}")
+    files = {"jobs/train.slurm": script, "README.md": usage.format(f"sbatch jobs/train.slurm {words}")}
+    launches = read_tree(files, "jobs/train.slurm", tmp_path, monkeypatch)
+    read = {own.name: own.value for launch in launches for own in launch.job.settings}
+    assert {name: read.get(name) for name in settings} == settings and bool(launches) == bool(settings)
+    for launch in launches:
+        assert str(launch.job.location).startswith("jobs/train.slurm:1:")
+        assert launch.origin == "it needs arguments: started as in README.md"
 
 
 @pytest.mark.parametrize(
