@@ -5,8 +5,10 @@ installed if the launch's project or an installed package requires it, or if the
 """
 
 import contextlib
+import itertools
+import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +18,15 @@ from packaging.utils import canonicalize_name
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix
 from attncheck.core.io.files import CannotRead, read_bounded
-from attncheck.core.launch import Source
+from attncheck.core.launch import Launch, Source
 from attncheck.core.lists import group_values
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import FRAMEWORK_NAMES
 from attncheck.doctor.rules.transformers.transformers_import_broken import DISTRIBUTION_OF
+from attncheck.lint.launches import CONFIG_SUFFIXES
 from attncheck.lint.stated_versions import find_stated_versions, is_own_source
+from attncheck.rehearsal.columns import find_here
 
 MODULE = re.compile(r"^([a-z]\w*) is not installed, so the script|No module named '(\w+)", re.MULTILINE)
 DISTRIBUTION = re.compile(r"The '([\w-]+)' distribution was not found|pip install (?:-U |--upgrade )?([A-Za-z][\w-]*)")
@@ -59,13 +63,21 @@ def list_installs(
     return (install.install_packages(snapshot, *missing, *older, title=title),) if missing or older else ()
 
 
-def list_advice(text: str, command: str) -> Iterator[Fix]:
+def list_absent(launch: Launch) -> Iterator[str]:
+    """Yield the configuration files that options of a launch name and that are not found."""
+    for option, value in itertools.pairwise([part for word in launch.words for part in word.text.split("=", 1)]):
+        is_file = "config" in option and option.startswith("-") and value.endswith(CONFIG_SUFFIXES)
+        if is_file and not os.path.exists(os.path.join(launch.folder, value)) and not find_here(launch, value):
+            yield value
+
+
+def list_advice(text: str, command: str, absent: Iterable[str] = ()) -> Iterator[Fix]:
     """Yield what a launch that ended before its first step needs, by its error: a file, or other rows.
 
-    `command` rehearses it with the user's rows, "" if that is not possible.
+    `command` rehearses it with the user's rows, "" if that is not possible; `absent` are files that it names.
     """
-    if match := NO_FILE.search(text):
-        path = next(filter(None, match.groups()))
+    match = NO_FILE.search(text)
+    if path := next(filter(None, match.groups() if match else absent), ""):
         yield Fix(f"create {path}, or name another file in the launch, and rehearse it again", "advice", "")
     elif match := NO_PROGRAM.search(text):
         yield Fix(

@@ -130,7 +130,8 @@ def iter_findings(read: ReadLaunch, cut: JobCut, first: RehearsedLaunch, trials:
             if not first.steps:
                 has_own = bool(cut.data) and not first.real_data
                 command = f"attncheck smoke {read.recognised.launch.source.name} --real-data" * has_own
-                fixes += (*missing.list_advice("\n".join(result.violations), command),)
+                absent = missing.list_absent(read.recognised.launch)
+                fixes += (*missing.list_advice("\n".join(result.violations), command, absent),)
         tried = [trial.launch.tried for trial in trials if result.check not in trial.corrected]
         lines = collect_evidence(result) + ((f"tried without success: {'; '.join(tried)}",) if tried else ())
         reason, what = deciding_reason(result), MESSAGES[result.check]

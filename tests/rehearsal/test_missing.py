@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from attncheck.core.launch import Source
-from attncheck.rehearsal.missing import list_advice, list_differing, list_installs, list_stated
+from attncheck.rehearsal.missing import list_absent, list_advice, list_differing, list_installs, list_stated
 from tests.snapshots import h200, with_package
 
 REMARK = "{} is not installed, so the script ends at its import: rehearsed up to its first use"
@@ -57,6 +59,29 @@ def test_a_launch_without_a_step_says_what_it_needs(error: str, titles: str) -> 
     advice = [fix.title for fix in list_advice(error, "attncheck smoke run.sh --real-data")]
     assert titles in "".join(advice) and len(advice) == bool(titles)
     assert len([*list_advice(error, "")]) == ("/" in titles or "install" in titles)
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        ("--config_file configs/a.yaml --lr 1", "configs/a.yaml"),
+        ("--config-path=configs/a.yaml", "configs/a.yaml"),
+        ("--config_file configs/here.yaml", ""),
+        ("--config_file /home/you/project/configs/here.yaml", ""),  # found next to the launch
+        ("--deepspeed configs/zero3.json", ""),  # which a rehearsal leaves out
+    ],
+)
+def test_a_configuration_file_that_is_not_found_is_named(
+    words: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "here.yaml").touch()
+    launch: Any = SimpleNamespace(words=[SimpleNamespace(text=word) for word in words.split()], folder="")
+    launch.source = Source("run.sh", "", "shell")
+    error = "hydra.errors.MissingConfigException: Primary config directory not found."
+    titles = [fix.title for fix in list_advice(error, "", list_absent(launch))]
+    assert [title.split()[1].strip(",") for title in titles] == [path] * bool(path)
 
 
 @pytest.mark.parametrize(("stated", "is_other"), [("trl==0.12.0\npeft>=0.15\nnumpy==1.0\n", True), ("trl\n", False)])
