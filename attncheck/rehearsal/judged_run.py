@@ -30,7 +30,7 @@ from attncheck.rehearsal.ending import excuse_stand_in, judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
 from attncheck.rehearsal.options import add_options
 from attncheck.rehearsal.second_run import FIRST, LIGER, REPEATED_STEPS, rerun, run_twin
-from attncheck.rehearsal.staging import FOLDER, Stage, execute, read_result, run_worker
+from attncheck.rehearsal.staging import FOLDER, NO_NAME, Stage, execute, read_result, run_worker
 from attncheck.workers.pool import Event
 
 # same names as in attncheck.rehearsal.worker.judging
@@ -115,8 +115,8 @@ def _ask_to_continue(stage: Stage, launch: CutLaunch) -> CutLaunch:
 def _judge_end(stage: Stage, cut: JobCut, ended: execution.Execution, copies: str, is_observed: bool) -> CheckResult:
     """Return how a launch ended, and with which corrections and without which packages it ran."""
     end = judge_end(ended, copies)
-    if stage.unknown and not ended.steps:
-        end = excuse_stand_in(end, stage.model, stage.unknown)
+    if not stage.has_class and not ended.steps:
+        end = excuse_stand_in(end, stage.model, stage.unknown or NO_NAME)
     remarks = (*filter(None, (cutting.describe_corrections(stage.read, cut),)), *execution.list_absent(stage.folder))
     if end.violations and not ended.steps:  # possibly because of the installed versions
         remarks = (*missing.list_stated(stage.read.snapshot, stage.read.recognised.launch.source), *remarks)

@@ -32,7 +32,7 @@ def add_lacking(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:
     """Add to a stage what its launch lacked, and return whether there is something to add."""
     if launch.steps or launch.results[0].outcome == "out_of_time":
         return False
-    kind = execution.name_read_kind(stage.folder) if stage.unknown else ""
+    kind = "" if stage.has_class else execution.name_read_kind(stage.folder)
     if kind and not stage.kind:
         stage.kind = kind
         return True

@@ -62,6 +62,7 @@ class Stage:
     remarks: tuple[str, ...] = ()
     model: str = ""
     is_guessed: bool = False  # whether the configuration of the launch's model is not known
+    has_class: bool = True  # whether its class is known
     unknown: str = ""  # the name of the launch's model, if its class is not known and a stand-in is trained
     targets: Targets | None = None  # what to learn of the user's rows; None: they are made by attncheck, or unknown
     made_up: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
@@ -119,10 +120,10 @@ def make_materials(stage: Stage, cut: JobCut) -> bool:
         raise Unanswered(f"{stage.read.job.location}: {what}: {event.reason}")
     remarks = list(event.answer["remarks"])
     if missing_model:
-        stage.model, stage.is_guessed = event.answer["model"], True
+        stage.model, stage.is_guessed, stage.has_class = event.answer["model"], True, event.answer["is_known"]
         # a script may build the model that its launch does not name; a driver only loads one
         stage.unknown = missing_model * (
-            not event.answer["is_known"]
+            not stage.has_class
             and (missing_model != NO_NAME or bool(cut.driver) or get_setting(stage.read.job, "model_type") is not None)
         )
         because = f", because {event.answer['reason']}" * bool(event.answer["reason"])

@@ -135,7 +135,7 @@ def test_a_driver_loads_a_model_of_an_unknown_class(
     request: Any = SimpleNamespace(seed=0, trusts_remote_code=False)
     stage = staging.Stage(launch, str(tmp_path), materials, target, request, lambda text: None, Pool("python", 1))
     staging.make_materials(stage, cut)
-    assert bool(stage.unknown) == unknown
+    assert (bool(stage.unknown), stage.has_class) == (unknown, is_known)
 
 
 def test_files_that_cannot_be_read_name_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,7 +170,7 @@ def test_a_field_is_read_from_the_error_of_a_script_that_lacks_it(
     monkeypatch.setattr(lacking, "iter_texts", lambda read: ["text", "image"])
     monkeypatch.setattr(lacking, "read_optional_columns", lambda read: ("system",))
     end = CheckResult("run", violations=(lines[-1],), notes=lines)
-    stage: Any = SimpleNamespace(added=("other",), read=None, unknown="", kind="", folder="", documents=900)
+    stage: Any = SimpleNamespace(added=("other",), read=None, has_class=True, kind="", folder="", documents=900)
     cut: Any = SimpleNamespace(form="every", environ={})
     launch: Any = SimpleNamespace(results=(end,), steps=0)
     assert lacking.add_lacking(stage, cut, launch) == bool(name)
@@ -209,7 +209,7 @@ def test_columns_that_only_settings_name_are_in_the_rows(options: str, parts: di
     ],
 )
 def test_a_script_gets_the_number_of_rows_that_it_expects(error: str, count: int) -> None:
-    stage: Any = SimpleNamespace(added=(), read=None, unknown="", kind="", folder="", documents=900)
+    stage: Any = SimpleNamespace(added=(), read=None, has_class=True, kind="", folder="", documents=900)
     cut: Any = SimpleNamespace(form="messages", environ={})
     launch: Any = SimpleNamespace(results=(CheckResult("run", violations=(error,)),), steps=0)
     assert lacking.add_lacking(stage, cut, launch) == (count != 900)
@@ -236,7 +236,7 @@ def test_a_script_gets_what_it_lacks_also_without_its_reader_of_rows(
     monkeypatch.setattr(run.execution, "list_unread", lambda folder: ["reader AttributeError"] * has_reader)
     materials = SimpleNamespace(real_data=False)
     stage: Any = SimpleNamespace(
-        added=(), read=None, unknown="", kind="", folder=str(tmp_path), documents=900, materials=materials
+        added=(), read=None, has_class=True, kind="", folder=str(tmp_path), documents=900, materials=materials
     )
     _, launch = run._run_with_lacking(stage, JobCut({}, "messages", UNDOCUMENTED))
     assert launch.steps == 3 and stage.documents == 729
