@@ -236,27 +236,26 @@ def test_tokens_that_a_script_adds_are_noted(monkeypatch: pytest.MonkeyPatch) ->
 
     class Tokenizer:
         def __init__(self) -> None:
-            self.texts = ["a"]
+            self.numbers = {"a": 0, "b": 7}  # with a gap
 
-        def __len__(self) -> int:
-            return len(self.texts)
+        def get_vocab(self) -> dict[str, int]:
+            return {**self.numbers}
+
+        get_added_vocab = get_vocab
 
         def add_tokens(self, texts: list[str]) -> int:
-            self.texts += texts
+            self.numbers |= {text: number for number, text in enumerate(texts, max(self.numbers.values()) + 1)}
             return len(texts)
 
         def add_special_tokens(self, texts: dict[str, list[str]]) -> int:
             return self.add_tokens(texts["additional_special_tokens"])
-
-        def convert_ids_to_tokens(self, numbers: range) -> list[str]:
-            return [self.texts[number] for number in numbers]
 
     monkeypatch.setattr(script_code, "CODE", {})
     script_code.watch_added_tokens(Tokenizer)
     tokenizer = Tokenizer()
     assert tokenizer.add_tokens(["<pad>", "<|im_end|>"]) == 2 and "added" not in script_code.CODE
     assert tokenizer.add_special_tokens({"additional_special_tokens": ["<fact>", "</fact>"]}) == 2
-    assert script_code.CODE["added"] == ["3", "4"] and script_code.CODE["adds"][0].startswith("test_own_code.py:")
+    assert script_code.CODE["added"] == ["10", "11"] and script_code.CODE["adds"][0].startswith("test_own_code.py:")
 
 
 @pytest.mark.parametrize(("ranks", "faults"), [((2, 2), 1), ((1, 2), 0), ((2, 1), 0)])

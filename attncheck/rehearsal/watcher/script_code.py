@@ -69,16 +69,17 @@ def note_order(frame: Any, samplers: list[Any]) -> None:
 def watch_added_tokens(base: Any) -> None:
     """Note the tokens that a script adds to a tokenizer, and the line that does.
 
-    transformers 5.17.0 tokenization_utils_base.py: both methods count the tokens that are new.
+    transformers 5.17.0 tokenization_utils_base.py: both methods count the tokens that are new. Their numbers do not
+    follow the others if a vocabulary has gaps.
     """
 
     def note_added(add: Any) -> Any:
         @functools.wraps(add)
         def call(tokenizer: Any, *arguments: Any, **options: Any) -> Any:
-            count, frame = len(tokenizer), sys._getframe(1)
+            held, frame = tokenizer.get_vocab(), sys._getframe(1)
             result = add(tokenizer, *arguments, **options)
-            texts = tokenizer.convert_ids_to_tokens(range(count, len(tokenizer))) if is_script(frame.f_globals) else []
-            own = [str(number) for number, text in enumerate(texts, count) if not COMMON.search(text)]
+            added = tokenizer.get_added_vocab() if is_script(frame.f_globals) else {}
+            own = [str(added[text]) for text in added if text not in held and not COMMON.search(text)]
             if own:
                 CODE["added"], CODE["adds"] = [*dict.fromkeys((*CODE.get("added", ()), *own))], [name_line(frame)]
             return result
