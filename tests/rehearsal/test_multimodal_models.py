@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,6 +53,18 @@ def test_the_class_stays_and_gets_a_processor(name: str, image: str, tmp_path: P
     assert texts[0] == texts[1]
     truth = TruthModel(tmp_path / "model").describe([1, 2, 3, 4])
     assert truth.log_probabilities.shape[0] == 4
+
+
+def test_a_part_keeps_the_size_of_its_heads() -> None:
+    """It is not always saved, and another one is derived from the other sizes then."""
+    config = SimpleNamespace(text_config=SimpleNamespace(head_dim=128), vision_config=SimpleNamespace(), image_size=32)
+    document: dict[str, Any] = {"text_config": {"hidden_size": 64}, "vision_config": {}, "image_size": 32}
+    materials.keep_head_sizes(document, config)
+    assert document == {
+        "text_config": {"hidden_size": 64, "head_dim": 128},
+        "vision_config": {},
+        "image_size": 32,
+    }
 
 
 def test_the_reference_is_of_the_class_that_the_job_loads(tmp_path: Path) -> None:

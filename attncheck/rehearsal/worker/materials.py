@@ -246,12 +246,24 @@ def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder:
     model.to(getattr(torch, message["dtype"])).save_pretrained(folder)
     # Qwen2-VL's configuration in transformers 4.52 to 4.57 writes its class into its parts
     document = json.loads((folder / "config.json").read_text()) | {"architectures": [type(model).__name__]}
+    keep_head_sizes(document, model.config)
     (folder / "config.json").write_text(json.dumps(document))
     if towers.has_text_class(architecture):
         towers.check_text_class(folder)
     if not reason and message.get("pictures"):
         (folder.parent / multimodal.FOLDER).mkdir()
     return sum(parameter.numel() for parameter in model.parameters()), reason
+
+
+def keep_head_sizes(document: dict[str, Any], config: Any) -> None:
+    """Add the sizes of heads to the parts of a saved configuration: another one may be derived without them.
+
+    transformers 4.49.0 configuration_utils.py (`to_diff_dict`) leaves out a part's value that is its class's default.
+    """
+    for name, part in document.items():
+        size = getattr(getattr(config, name, None), "head_dim", None)
+        if isinstance(part, dict) and size:
+            part["head_dim"] = size
 
 
 def set_special_tokens(config: Any, tokenizer: Any) -> None:
