@@ -63,12 +63,13 @@ def list_installs(
     return (install.install_packages(snapshot, *missing, *older, title=title),) if missing or older else ()
 
 
-def list_absent(launch: Launch) -> Iterator[str]:
-    """Yield the configuration files that options of a launch name and that are not found."""
-    for option, value in itertools.pairwise([part for word in launch.words for part in word.text.split("=", 1)]):
-        is_file = "config" in option and option.startswith("-") and value.endswith(CONFIG_SUFFIXES)
-        if is_file and not os.path.exists(os.path.join(launch.folder, value)) and not find_here(launch, value):
-            yield value
+def list_absent(launch: Launch) -> list[str]:
+    """Return the configuration files that options of a launch name and that are not found."""
+    parts = itertools.pairwise([part for word in launch.words for part in word.text.split("=", 1)])
+    paths = [path for option, path in parts if option.startswith("--config") and path.endswith(CONFIG_SUFFIXES)]
+    return [
+        path for path in paths if not (os.path.exists(os.path.join(launch.folder, path)) or find_here(launch, path))
+    ]
 
 
 def list_advice(text: str, command: str, absent: Iterable[str] = ()) -> Iterator[Fix]:

@@ -71,10 +71,10 @@ def read_launches_of(snapshot: Snapshot, request: Request, source: Source) -> li
 
         def read_texts(texts: Sequence[Source], reason: str) -> Iterator[ReadLaunch]:
             for text in texts:
-                found = read_launches(snapshot, text, request.read_model, read_file, request.own_loops)
+                reads = read_launches(snapshot, text, request.read_model, read_file, request.own_loops)
                 yield from (
                     replace(read, origin=reason and f"{reason}{text.name}")
-                    for read in found
+                    for read in reads
                     if paired.reads_file(read, source)
                 )
 
@@ -85,12 +85,13 @@ def read_launches_of(snapshot: Snapshot, request: Request, source: Source) -> li
             others = [*read_texts(paired.list_commands_of_others(source), reason)]
             own = others[: len({find_script(read.recognised.launch) for read in others}) == 1]
         launches = own or launches
-    if request.model:
-        snapshot = add_model(snapshot, request.model, request.read_model)
-        return [replace(read, job=replace(read.job, model=request.model), snapshot=snapshot) for read in launches]
-    models = map(_find_model_folder, launches)
+    models = (request.model or _find_model_folder(read) for read in launches)
     return [
-        replace(read, job=replace(read.job, model=model), snapshot=add_model(read.snapshot, model, request.read_model))
+        replace(
+            read,
+            job=replace(read.job, model=model),
+            snapshot=add_model(snapshot if request.model else read.snapshot, model, request.read_model),
+        )
         if model
         else read
         for read, model in zip(launches, models)

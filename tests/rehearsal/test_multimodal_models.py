@@ -59,8 +59,7 @@ def test_a_part_keeps_the_size_of_its_heads() -> None:
     """It is not always saved, and another one is derived from the other sizes then."""
     config = SimpleNamespace(text_config=SimpleNamespace(head_dim=128), vision_config=SimpleNamespace(), image_size=32)
     document: dict[str, Any] = {"text_config": {"hidden_size": 64}, "vision_config": {}, "image_size": 32}
-    materials.keep_head_sizes(document, config)
-    assert document == {
+    assert materials.keep_head_sizes(document, config) == {
         "text_config": {"hidden_size": 64, "head_dim": 128},
         "vision_config": {},
         "image_size": 32,

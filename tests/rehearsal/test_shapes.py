@@ -11,7 +11,7 @@ import pytest
 
 from attncheck.core.rehearsal import UNDOCUMENTED, JobCut
 from attncheck.core.results.smoke import CheckResult
-from attncheck.rehearsal import lacking, run
+from attncheck.rehearsal import execution, lacking, run
 from attncheck.rehearsal.columns import list_columns, list_modules, read_named_columns
 from attncheck.rehearsal.shapes import read_shapes
 from attncheck.rehearsal.worker.materials import add_columns, make_data
@@ -233,7 +233,7 @@ def test_a_script_gets_what_it_lacks_also_without_its_reader_of_rows(
 
     monkeypatch.setattr(run, "run_once", run_next)
     monkeypatch.setattr(run, "make_materials", lambda stage, cut: False)
-    monkeypatch.setattr(run.execution, "list_unread", lambda folder: ["reader AttributeError"] * has_reader)
+    monkeypatch.setattr(execution, "list_unread", lambda folder: ["reader AttributeError"] * has_reader)
     materials = SimpleNamespace(real_data=False)
     stage: Any = SimpleNamespace(
         added=(), read=None, has_class=True, kind="", folder=str(tmp_path), documents=900, materials=materials

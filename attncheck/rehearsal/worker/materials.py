@@ -246,8 +246,7 @@ def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder:
     model.to(getattr(torch, message["dtype"])).save_pretrained(folder)
     # Qwen2-VL's configuration in transformers 4.52 to 4.57 writes its class into its parts
     document = json.loads((folder / "config.json").read_text()) | {"architectures": [type(model).__name__]}
-    keep_head_sizes(document, model.config)
-    (folder / "config.json").write_text(json.dumps(document))
+    (folder / "config.json").write_text(json.dumps(keep_head_sizes(document, model.config)))
     if towers.has_text_class(architecture):
         towers.check_text_class(folder)
     if not reason and message.get("pictures"):
@@ -255,15 +254,14 @@ def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder:
     return sum(parameter.numel() for parameter in model.parameters()), reason
 
 
-def keep_head_sizes(document: dict[str, Any], config: Any) -> None:
-    """Add the sizes of heads to the parts of a saved configuration: another one may be derived without them.
+def keep_head_sizes(document: dict[str, Any], config: Any) -> dict[str, Any]:
+    """Return a saved configuration with the sizes of heads in its parts: others may be derived without them.
 
     transformers 4.49.0 configuration_utils.py (`to_diff_dict`) leaves out a part's value that is its class's default.
     """
-    for name, part in document.items():
-        size = getattr(getattr(config, name, None), "head_dim", None)
-        if isinstance(part, dict) and size:
-            part["head_dim"] = size
+    sizes = {name: getattr(getattr(config, name, None), "head_dim", None) for name in document}
+    parts = {name: size for name, size in sizes.items() if size and isinstance(document[name], dict)}
+    return document | {name: {**document[name], "head_dim": size} for name, size in parts.items()}
 
 
 def set_special_tokens(config: Any, tokenizer: Any) -> None:
