@@ -338,7 +338,9 @@ def cut_launch(
     environ = {name: guarded.environ[name] for name in command.variables if name in guarded.environ}
     if any(name in launch.launchers for name in SERVICES):  # settings that are removed together with them
         environ |= {setting.name: setting.value for setting in guarded.variables if setting.known}
-    cut = replace(_add_remarks(cut, _describe_removed(launch)), environ={**cut.environ, **environ})
+    paths = [own["PYTHONPATH"] for own in (cut.environ, environ) if "PYTHONPATH" in own]  # the tree's own comes first
+    environ = {**cut.environ, **environ, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
+    cut = replace(_add_remarks(cut, _describe_removed(launch)), environ=environ)
     cut = take_vendored(launch, cut, read.recognised.framework.name)
     cut = _import_project(launch, cut, bool(scripts))
     return CutLaunch(_limit_processes(command.text, processes), {**files, **scripts}, rewritten.diff, cut, folders)
@@ -517,10 +519,10 @@ def _edit_program(launch: Launch, cut: JobCut, corrected: Collection[str]) -> It
     module = launch.words[0]
     yield edit_word(launch, module, f"-m {cut.program}" if module.text.endswith(".py") else cut.program)
     for word in launch.words[1:]:
-        key, text = word.text.partition("=")[0], launch.source.text[slice(*word.span)]
+        (key, equals, _), text = word.text.partition("="), launch.source.text[slice(*word.span)]
         start = word.span[0] + len(text) - len(text.lstrip("\"'"))
         is_here = launch.source.text.startswith(key, start)  # not in an array
-        if OWN_KEY.fullmatch(key) and is_here and key not in corrected and key.lstrip("+") not in cut.sets:
+        if equals and OWN_KEY.fullmatch(key) and is_here and not {key, key.lstrip("+")} & {*corrected, *cut.sets}:
             yield Edit(launch.source.name, (start, start), "+" if key.startswith("+") else "++")
 
 

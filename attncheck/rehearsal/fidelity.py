@@ -24,6 +24,7 @@ from attncheck.rehearsal.continuing import EPOCHS, RESUMED
 
 CONSEQUENCE = "a consequence of the failed"  # check, which is not asked either
 ROLLOUTS = "source of the rollouts"
+TRAINER = "model and trainer"
 LENGTHS = ("max_length", "max_seq_length", "cutoff_len", "sequence_len")
 DTYPES = ("dtype", "torch_dtype", "bf16", "fp16", "precision", "param_dtype")
 EVALUATES = ("eval_strategy", "evaluation_strategy", "eval_on_start", "do_eval", "val_set_size")
@@ -56,6 +57,7 @@ DIMENSIONS = {
     "template": _Dimension(("batch",)),
     # a trainer that only the script knows may continue or replace the completions that it gets
     ROLLOUTS: _Dimension(("batch", "documents", "loss", "gradients", "learning"), keeps_passes=True),
+    TRAINER: _Dimension(("batch", "documents", "update", "learning")),
     "configuration file": _Dimension(("run", "batch", "documents", "update", "loss", "gradients", "learning")),
     "function that reads rows": _Dimension(("batch", "learning")),
     "field that the script reads": _Dimension(("batch", "learning"), keeps_passes=True),
@@ -85,6 +87,8 @@ def _iter_differences(
     yield "attn_implementation", requested, cut.sets.get("attn_implementation", requested)
     if cut.driver == "trl" and read.recognised.framework.general:
         yield ROLLOUTS, "the script's own trainer", "made up"
+    if cut.driver == "slime":
+        yield TRAINER, "Megatron's", "a small model of transformers with torch's AdamW"
     if (  # these generate answers, of which `lmbda` is the share
         job.trainer in ("gkd", "gold", "distillation", "online_dpo", "xpo", "nash_md")
         and get_setting(job, "lmbda") not in ("0", "0.0")

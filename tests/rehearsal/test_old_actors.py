@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import transformers
 
-from attncheck.rehearsal.drivers import rollouts, trainer_values
+from attncheck.rehearsal.drivers import models, rollouts, trainer_values
 
 ROLLOUTS = (rollouts.Rollout(0, (5, 6, 7), (8, 9), 0.5), rollouts.Rollout(1, (4,), (3, 2, 1), -1.0))
 WORKER = 'auto_class.from_pretrained(path, config=config, attn_implementation="eager", device_map="cpu")\n'
@@ -48,6 +48,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(tmp_path))
     modules: dict[str, dict[str, Any]] = {
         "attncheck_drivers": {},
+        "attncheck_drivers.models": vars(models),
         "attncheck_drivers.rollouts": vars(rollouts),
         "attncheck_drivers.trainer_values": vars(trainer_values),
         "tensordict": {"TensorDict": Any},
@@ -80,10 +81,9 @@ def make_image_config() -> Any:
     return transformers.Qwen2_5_VLConfig(text_config={**text, "num_attention_heads": 2, "num_key_value_heads": 2})
 
 
-def test_a_model_of_images_has_its_class(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = load(monkeypatch)
-    assert driver.choose_class(make_image_config()) is transformers.AutoModelForImageTextToText
-    assert driver.choose_class(transformers.LlamaConfig()) is transformers.AutoModelForCausalLM
+def test_a_model_of_images_has_its_class() -> None:
+    assert models.choose_class(make_image_config()) is transformers.AutoModelForImageTextToText
+    assert models.choose_class(transformers.LlamaConfig()) is transformers.AutoModelForCausalLM
 
 
 def test_the_workers_code_fixes_the_attention(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

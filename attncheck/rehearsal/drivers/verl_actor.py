@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
+from attncheck_drivers.models import make_model, make_optimizer  # type: ignore[import-not-found]
 from attncheck_drivers.rollouts import (  # type: ignore[import-not-found]
     Rollout,
     RolloutRecord,
@@ -33,7 +33,7 @@ from attncheck_drivers.trainer_values import make_values  # type: ignore[import-
 from omegaconf import OmegaConf
 from tensordict import TensorDict  # type: ignore[import-not-found]
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 from verl.protocol import DataProto
 from verl.workers.actor.dp_actor import DataParallelPPOActor
 
@@ -41,7 +41,6 @@ from verl.workers.actor.dp_actor import DataParallelPPOActor
 MASK = re.compile(r"""["'](\w*masks?)["']""")
 ATTENTION = "flash_attention_2"  # of the workers, unless their code or `override_config` names another
 FIXED_ATTENTION = re.compile(r"""\battn_implementation=["'](\w+)["']""")
-IMAGE_CLASSES = ("AutoModelForVision2Seq", "AutoModelForCausalLM", "AutoModelForImageTextToText")  # verl 0.7.1's order
 PACKAGE = Path(inspect.getfile(DataProto)).parent
 
 
@@ -113,30 +112,6 @@ def make_actor(role: Any) -> Any:
     return DataParallelPPOActor(config, model, optimizer)
 
 
-def make_model(path: str, attention: str, checkpoints: bool, lora: Mapping[str, Any]) -> Any:
-    """Return the model with float32 weights, with an adapter if `lora` has the arguments of one."""
-    own_class = choose_class(AutoConfig.from_pretrained(path))
-    model: Any = own_class.from_pretrained(path, torch_dtype=torch.float32, attn_implementation=attention)
-    if lora:
-        peft = importlib.import_module("peft")
-        model.enable_input_require_grads()
-        model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **lora))
-    if checkpoints:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    if torch.cuda.is_available():
-        model = model.cuda()
-    if torch.distributed.get_world_size() < 2:
-        return model
-    return torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)  # such as a tower's, of text
-
-
-def choose_class(config: Any) -> Any:
-    """Return the class of transformers that the worker loads a model with."""
-    classes = (getattr(transformers, name, None) for name in IMAGE_CLASSES)
-    known = (own for own in classes if own is not None and type(config) in own._model_mapping)
-    return next(known, AutoModelForCausalLM)
-
-
 def read_attention() -> str:
     """Return the attention that the worker's code fixes."""
     workers = (PACKAGE / "workers").glob("fsdp_workers.py")
@@ -160,12 +135,6 @@ def count_axes(path: str) -> int:
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     sources = (own.read_text(encoding="utf-8") for own in (PACKAGE / "utils").rglob("*dataset*.py"))
     return 3 + any("text_position_ids" in text for text in sources) if "mrope_section" in rope else 0
-
-
-def make_optimizer(model: Any, rate: float, betas: Any, decay: float) -> Any:
-    """Return the worker's optimiser."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return torch.optim.AdamW(parameters, rate, tuple(betas or (0.9, 0.999)), weight_decay=decay)
 
 
 def make_batch(

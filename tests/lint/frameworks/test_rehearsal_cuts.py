@@ -558,6 +558,72 @@ def test_what_verls_actor_may_do_otherwise_is_refused(settings: str) -> None:
         cut_text(VERL_GRPO.replace("$@", settings))
 
 
+SLIME = """ray job submit --runtime-env-json='{"env_vars": {"PYTHONPATH": "/root/Megatron-LM/"}}' -- python3 train.py \\
+    --actor-num-nodes 2 --actor-num-gpus-per-node 8 --hf-checkpoint /root/Qwen3-4B --prompt-data /root/math.jsonl \\
+    --num-rollout 9 --rollout-batch-size 32 --global-batch-size 256 --weight-decay 0.1 --use-dynamic-batch-size \\
+    --max-tokens-per-gpu 9216 --advantage-estimator gspo --rollout-temperature 0.8 """
+
+
+def lay_slime(folder: Path) -> None:
+    """Write the files of slime's tree that a cut reads."""
+    for name in ("train.py", "slime/backends/megatron_utils/loss.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
+@pytest.mark.parametrize(
+    ("options", "normalisation", "policy"),
+    [
+        ("", "document_tokens", PolicyGradient(temperature=0.8)),
+        ("--calculate-per-token-loss", "step_tokens", PolicyGradient(temperature=0.8)),
+        ("--advantage-estimator cispo", "document_tokens", PolicyGradient(of_ratio=False, temperature=0.8)),
+        ("--loss-type sft_loss", "document_tokens", None),
+    ],
+)
+def test_slimes_loss_alone_is_computed(
+    options: str,
+    normalisation: Normalisation,
+    policy: PolicyGradient | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its own tree stays importable although the launch sets another PYTHONPATH; its options stay as written."""
+    monkeypatch.chdir(tmp_path)
+    lay_slime(tmp_path)
+    cut, launch = cut_text(SLIME + options)
+    assert launch.command.startswith(
+        "python3 -m attncheck_drivers.slime --actor-num-nodes 1 --actor-num-gpus-per-node 2"
+    )
+    for words in (
+        "--hf-checkpoint /stage/model",
+        "--global-batch-size 12",
+        "--micro-batch-size 2",
+        "--weight-decay 0.1",
+    ):
+        assert words in launch.command
+    assert launch.cut.environ["PYTHONPATH"].split(":")[0] == str(tmp_path)
+    assert (cut.objective.normalisations, cut.objective.policy) == ((normalisation,), policy)
+
+
+@pytest.mark.parametrize(
+    ("options", "has_tree"),
+    [
+        ("", False),
+        ("--train-backend fsdp", True),
+        ("--custom-loss-function-path own.loss", True),
+        ("--rollout-temperature $T", True),
+    ],
+)
+def test_what_decides_slimes_loss_elsewhere_is_refused(
+    options: str, has_tree: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if has_tree:
+        lay_slime(tmp_path)
+    with pytest.raises(cutting.NothingToRehearse, match="attncheck lint"):
+        cut_text(SLIME + options)
+
+
 def test_openrlhfs_actor_runs_without_ray() -> None:
     """`ray job submit` is left out; what the actor does not need is off, and the KL term, which is said."""
     cut, launch = cut_text(OPENRLHF_PPO)

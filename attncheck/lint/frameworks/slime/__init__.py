@@ -29,6 +29,7 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.megatron.options import MegatronReading, parse_launch_options
 from attncheck.lint.frameworks.slime.plan import format_plan
 from attncheck.lint.frameworks.slime.problems import find_problems
+from attncheck.lint.frameworks.slime.rehearsal import cut
 
 TELLTALE_OPTIONS = frozenset(  # two identify slime; from v0.1.0 to v0.3.1 slime/utils/arguments.py and miles
     {
@@ -54,6 +55,7 @@ WRITTEN_KEYS: Mapping[str, str] = {
     "tensor_parallel": "tensor-model-parallel-size",
     "batch": "micro-batch-size",
     "global_batch": "global-batch-size",
+    "lr": "lr",
 }
 DEFAULT_GPUS = {"actor-num-nodes": 1, "actor-num-gpus-per-node": 8}  # v0.3.1 slime/utils/arguments.py:39-42
 
@@ -154,4 +156,4 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
     return changes_to_edits(launch, changes, lambda name, value: f"--{name} {shlex.quote(value)}".removesuffix(" ''"))
 
 
-FRAMEWORK = Framework("slime", "slime", "0.3.1", detect_trainer, read_model_name, read, write, format_plan)
+FRAMEWORK = Framework("slime", "slime", "0.3.1", detect_trainer, read_model_name, read, write, format_plan, cut=cut)

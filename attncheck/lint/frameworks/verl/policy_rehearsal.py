@@ -135,20 +135,20 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     )
 
 
-def find_tree(launch: Launch) -> str | None:
+def find_tree(launch: Launch, package: str = "verl", file: str = "__init__.py") -> str | None:
     """Return the folder of the verl next to the launch, which Python imports before the installed one; or None.
 
     It may be in a folder of the same name, which the user installs: verl/verl.
     """
     program = launch.program.path if launch.program is not None else ""
-    own = os.path.join(launch.folder, program.partition("verl/")[0])
+    own = os.path.join(launch.folder, program.partition(f"{package}/")[0])
     above, folders = os.path.dirname(launch.source.name), [launch.folder, own, ""]
     while above and not os.path.relpath(above).startswith(".."):
         folders.append(above)
         above = os.path.dirname(above)
     for folder in dict.fromkeys(folders):
-        for place in (folder, os.path.join(folder, "verl")):
-            if os.path.isfile(os.path.join(place, "verl", "__init__.py")) and "site-packages" not in place:
+        for place in (folder, os.path.join(folder, package)):
+            if os.path.isfile(os.path.join(place, package, file)) and "site-packages" not in place:
                 return place
     return None
 
