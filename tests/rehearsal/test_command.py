@@ -206,3 +206,4 @@ def test_the_watcher_stands_before_the_folders_that_a_launch_sets() -> None:
 def test_a_launch_whose_learning_is_not_asked_takes_fewer_steps(only: tuple[str, ...], steps: int, taken: int) -> None:
     request = reading.Request((), lambda name: Absent("no"), lambda source: lambda path: None, only=only, steps=steps)
     assert rehearsal.choose_steps(request) == taken
+    assert rehearsal.choose_steps(request, True) == min(taken, rehearsal.POLICY_STEPS)

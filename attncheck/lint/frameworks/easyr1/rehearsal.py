@@ -23,10 +23,8 @@ from attncheck.lint.fields import (
     is_number,
 )
 from attncheck.lint.frameworks.easyr1.settings import ACTOR, MODEL_PATH
-from attncheck.lint.frameworks.verl.policy_rehearsal import OLD_ACTOR, find_tree, read_value
+from attncheck.lint.frameworks.verl.policy_rehearsal import LENGTH, OLD_ACTOR, ROWS, find_tree, read_value
 
-ROWS = 6  # responses in a rank's step: micro-batches of different lengths
-LENGTH = 64  # maximum length of a prompt, and of a response
 RATIO_LOSSES, LOG_LOSSES = ("default", "gspo", "gspo_token"), ("cispo",)
 WEIGHTED = "total_response_tokens"  # in the source of an actor that weights micro-batches by their tokens
 CPU_DEVICE = {"ATTNCHECK_WITHOUT_GPU": "1", "TORCHDYNAMO_DISABLE": "1"}

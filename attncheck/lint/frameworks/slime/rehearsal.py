@@ -22,9 +22,9 @@ from attncheck.lint.fields import (
     PolicyGradient,
     is_number,
 )
-from attncheck.lint.frameworks.easyr1.rehearsal import CPU_DEVICE, ROWS
+from attncheck.lint.frameworks.easyr1.rehearsal import CPU_DEVICE
 from attncheck.lint.frameworks.megatron.options import parse_launch_options
-from attncheck.lint.frameworks.verl.policy_rehearsal import find_tree
+from attncheck.lint.frameworks.verl.policy_rehearsal import ROWS, find_tree
 
 LOSS = os.path.join("backends", "megatron_utils", "loss.py")
 OWN_CODE = (  # the launch's own functions, or a file of options, decide the loss
