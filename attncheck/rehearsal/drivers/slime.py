@@ -30,7 +30,7 @@ from attncheck_watcher.takeover import run_ranks, stand_in_for  # type: ignore[i
 from torch import Tensor
 from transformers import AutoTokenizer
 
-NEVER_USED = ("ray", "sglang", "sglang_router", "httpx")  # imported next to the options, for rollouts
+NEVER_USED = ("ray", "sglang", "sglang_router", "httpx", "wandb")  # imported next to the options
 SWITCHED_OFF = {"use_kl_loss": False, "kl_loss_coef": 0.0, "entropy_coef": 0.0, "rollout_top_p": 1.0, "use_opd": False}
 BACKEND = "slime.backends.megatron_utils"
 pad = torch.nn.utils.rnn.pad_sequence
