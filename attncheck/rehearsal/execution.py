@@ -217,10 +217,10 @@ def read_continued(folder: str) -> dict[str, Any]:
     return {**record.pop("continued", {}), **record}
 
 
-def read_effects(folder: str) -> list[dict[str, Any]]:
-    """Return what the watcher's `effects.py` found of each of the launch's adapters."""
+def read_answers(folder: str, kind: str) -> list[dict[str, Any]]:
+    """Return what forks of the launch answer: `effects` of adapters' settings, or `relations` of functions."""
     with contextlib.suppress(ValueError):
-        return [json.loads(_read_note(path)) for path in sorted((Path(folder) / "watch").glob("effects-*.json"))]
+        return [json.loads(_read_note(path)) for path in sorted((Path(folder) / "watch").glob(f"{kind}-*.json"))]
     return []
 
 

@@ -142,12 +142,18 @@ def _run_again(
 
 
 def _add_effects(stage: Stage, results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return the results with the settings without an effect, which the updates of weights show."""
-    effects = list_effects(execution.read_effects(stage.folder))
+    """Return the results with settings without an effect, which updates of weights show, and the script's functions."""
+    effects = list_effects(execution.read_answers(stage.folder, "effects"))
     lines = (*effects, *list_idle_rates(stage.read, execution.read_rates(stage.folder)))
-    measured = (result.check for result in results if result.check == "update" and judge_result(result) != "skipped")
-    name = next(measured, "run")
-    return [_join(result, CheckResult(name, warnings=lines)) if result.check == name else result for result in results]
+    answers: list[dict[str, Any]] = [{"check": "update", "warnings": lines}]
+    answers += execution.read_answers(stage.folder, "relations")
+    for answer in answers:
+        added = CheckResult(**{kind: value if kind == "check" else tuple(value) for kind, value in answer.items()})
+        measured = (own.check for own in results if own.check == added.check and judge_result(own) != "skipped")
+        name = added.check if added.violations else next(measured, "run")
+        outcome = {"outcome": "ok"} if added.violations else {}  # also of a check that could not compare the rest
+        results = [_join(replace(own, **outcome), added) if own.check == name else own for own in results]
+    return [*results]
 
 
 def _join(result: CheckResult, *others: CheckResult) -> CheckResult:

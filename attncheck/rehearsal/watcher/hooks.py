@@ -43,6 +43,7 @@ from .evaluations import evaluate_own, watch_evaluations
 from .fsdp import watch_fsdp
 from .modules import call_before
 from .recorder import Recorder
+from .relations import ask_collator, ask_metrics
 from .script_code import note_loss_settings, note_trainer, watch_added_tokens, watch_prompts
 from .stand_ins import (
     answer_keys,
@@ -139,7 +140,7 @@ def install(folder: str) -> None:
         gc.disable()  # of one step little would be collected
         gc.collect = lambda generation=2: 0  # axolotl's packing and its models' loaders collect, too
     else:
-        callbacks["torch.utils.data.dataloader"] = watch_epochs(folder)
+        callbacks["torch.utils.data.dataloader"] = watch_epochs(folder, functools.partial(ask_collator, recorder))
     if not os.environ.get("ATTNCHECK_REMOTE_CODE"):
         callbacks["transformers.dynamic_module_utils"] = remote_code.refuse
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
@@ -392,6 +393,7 @@ def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
     if os.environ.get("ATTNCHECK_ROWS"):
         watch_training(trainer, note_loss_settings)
         watch_training(trainer, evaluate_own)
+        watch_training(trainer, functools.partial(ask_metrics, recorder))
         watch_evaluations(trainer.Trainer)
     if os.environ.get("ATTNCHECK_LABELS"):
         watch_training(trainer, functools.partial(note_prompt, recorder.folder))

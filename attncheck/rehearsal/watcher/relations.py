@@ -1,0 +1,166 @@
+"""Asks a script's functions by relations that hold for all such functions, with inputs that are made for them.
+
+Metrics must be best for a model that predicts each label, and must not depend on padding. A row's tokens and labels
+must not depend on the other rows of its batch. Each question is a fork's, because functions may keep what they see.
+`relations-N.json` holds the answers.
+
+Sources: transformers 5.17.0 trainer.py (`evaluation_loop` passes logits and labels to `preprocess_logits_for_metrics`,
+and numpy arrays to `compute_metrics`; the same in 4.57.3), loss/loss_utils.py (`ForCausalLMLoss` shifts labels).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from .continuing import can_fork, run_in_fork
+from .modules import describe_code, is_foreign
+
+CAUSAL = ("CausalLM", "LMHeadModel")  # classes whose logits at a token are of the next one
+PREDICTORS = {0: "its own token", 1: "the next token", 2: "the token after the next"}  # of the logits at a token
+MAX_NUMBERS = 1 << 24  # of logits
+PADDING, MAX_ROWS, IGNORED = 8, 8, -100
+CLEAR = 2.0  # times as far from a random predictor as the right one
+ROUNDING = 1e-5
+PARTS = ("tokens", "labels")  # of a row, that are others
+METRICS = "the metrics of an evaluation"  # begins a note
+
+
+def report(folder: str, check: str, **lines: list[str]) -> None:
+    """Write `relations-N.json`: violations, warnings or notes of a check."""
+    number = len([name for name in os.listdir(folder) if name.startswith("relations-")])
+    with open(os.path.join(folder, f"relations-{number}.json"), "w") as stream:
+        json.dump({"check": check, **lines}, stream)
+
+
+def ask_in_fork(recorder: Any, check: str, question: Callable[[dict[str, Any]], None]) -> None:
+    """Report what a question answers in a fork; a question that its inputs end is not known, and says nothing."""
+    if "ATTNCHECK_CONTINUES" not in os.environ or not can_fork():
+        return
+
+    def answer(place: str, answers: dict[str, Any]) -> None:
+        recorder.is_paused = True
+        question(answers)
+
+    with contextlib.suppress(Exception), tempfile.TemporaryDirectory() as folder:
+        answers = run_in_fork(answer, folder)
+        kinds = ("violations", "warnings", "notes")
+        lines = {kind: answers[kind] for kind in kinds if answers.get(kind)}
+        if lines and "error" not in answers:
+            report(recorder.folder, check, **lines)
+
+
+def ask_metrics(recorder: Any, trainer: Any) -> None:
+    """Ask the metrics that a script gives its trainer."""
+    metrics, args = trainer.compute_metrics, trainer.args
+    is_generated = getattr(args, "predict_with_generate", False) or getattr(args, "batch_eval_metrics", False)
+    kinds = [type(model).__name__ for model in (trainer.model, *recorder.models)]
+    is_causal = any(kind.endswith(CAUSAL) for kind in kinds)
+    is_own = metrics is not None and is_foreign(metrics) and not is_foreign(trainer.prediction_step)
+    if is_own and is_causal and trainer.eval_dataset is not None and not is_generated:
+        ask_in_fork(recorder, "update", functools.partial(_compare_predictors, trainer))
+
+
+def _compare_predictors(trainer: Any, answers: dict[str, Any]) -> None:
+    """Compare the metrics of models that predict each label at its place, or beside it, and of a random one."""
+    labels = next(iter(trainer.get_eval_dataloader()))["labels"][:MAX_ROWS]
+    size = trainer.model.config.vocab_size
+    labels = labels[: max(1, MAX_NUMBERS // (labels.shape[1] * size))]
+    right, first, second = (_evaluate(trainer, labels, size, *how) for how in ((1, 0), (None, 1), (None, 2)))
+    others = {offset: _evaluate(trainer, labels, size, offset, 0) for offset in (0, 2)}
+    padded = _evaluate(trainer, labels, size, 1, 0, PADDING)
+    name = describe_code(trainer.compute_metrics)
+    for key, value in right.items():
+        noise, own = abs(first[key] - second[key]), abs(value - first[key])
+        for offset, values in others.items():
+            if abs(values[key] - first[key]) > CLEAR * (own + noise) + ROUNDING:
+                answers.setdefault("violations", []).append(
+                    f'{name} gives a model that predicts each label "{key}" {value:.4g}, and one that predicts '
+                    f"{PREDICTORS[offset]} at each token {values[key]:.4g} (a random one {first[key]:.4g}): "
+                    "predictions and labels are not shifted by one"
+                )
+        if own > noise + ROUNDING and abs(padded[key] - value) > ROUNDING * max(1.0, abs(value)):
+            answers.setdefault("warnings", []).append(
+                f'"{key}" of {name} counts tokens without a label: {PADDING} more columns of padding change it from '
+                f"{value:.4g} to {padded[key]:.4g} for a model that predicts each label"
+            )
+        if own > noise + ROUNDING and not answers:
+            answers["notes"] = [f"{METRICS}: {name} is best for a model that predicts each label"]
+
+
+def _evaluate(
+    trainer: Any, labels: Any, size: int, offset: int | None, seed: int, padding: int = 0
+) -> dict[str, float]:
+    """Return the metrics of a model whose logits at a token are of the label `offset` tokens later, or are random."""
+    import torch
+    from transformers import EvalPrediction
+
+    labels = torch.nn.functional.pad(labels, (0, PADDING), value=IGNORED)
+    tokens = torch.randint(size, labels.shape, generator=torch.Generator().manual_seed(seed))
+    labels, tokens = (own[:, : own.shape[1] - PADDING + padding] for own in (labels, tokens))
+    if offset is not None:
+        shifted = torch.nn.functional.pad(labels[:, offset:], (0, offset), value=IGNORED)
+        tokens = torch.where(shifted != IGNORED, shifted, tokens)
+    logits = 8.0 * torch.nn.functional.one_hot(tokens, size).float()
+    predictions: Any = logits
+    if trainer.preprocess_logits_for_metrics is not None:
+        predictions = trainer.preprocess_logits_for_metrics(logits, labels)
+    is_tuple = isinstance(predictions, (tuple, list))
+    arrays = tuple(own.numpy() for own in predictions) if is_tuple else predictions.numpy()
+    values = trainer.compute_metrics(EvalPrediction(predictions=arrays, label_ids=labels.numpy()))
+    return {str(key): float(value) for key, value in values.items() if _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    with contextlib.suppress(TypeError, ValueError):
+        return math.isfinite(float(value))
+    return False
+
+
+def ask_collator(recorder: Any, rows: Any, collate: Any) -> None:
+    """Ask a script's function that makes batches of a data set's rows."""
+    own = getattr(collate, "data_collator", collate)  # in transformers' `RemoveColumnsCollator`
+    if is_foreign(own) or is_foreign(type(own).__call__):
+        ask_in_fork(recorder, "batch", functools.partial(_compare_rows, rows, collate, describe_code(own)))
+
+
+def _compare_rows(rows: Any, collate: Any, name: str, answers: dict[str, Any]) -> None:
+    """Compare each row's tokens and labels in a batch with those that it has alone, and in another order."""
+    import torch
+
+    given = [rows[number] for number in range(min(len(rows), MAX_ROWS))]
+
+    def read(numbers: list[int]) -> dict[int, Any]:
+        batch = collate([copy.deepcopy(given[n]) for n in numbers])
+        tokens, labels, mask = (batch[key] for key in ("input_ids", "labels", "attention_mask"))
+        if not len(tokens) == len(numbers) or not tokens.shape == labels.shape == mask.shape:
+            raise ValueError("not a row for each")  # packed
+        ends = [
+            max([0, *(row != IGNORED).nonzero().flatten().add(1).tolist()]) for row in labels
+        ]  # a mask may leave padding visible
+        kept = [(mask[n] != 0) & (torch.arange(mask.shape[1]) < end) for n, end in enumerate(ends)]
+        return {n: (tokens[r][kept[r]].tolist(), labels[r][kept[r]].tolist()) for r, n in enumerate(numbers)}
+
+    numbers = list(range(len(given)))
+    together, again, back = read(numbers), read(numbers), read(numbers[::-1])
+    alone = {n: read([n])[n] for n in numbers}
+    if together != again:
+        return  # drawn at random
+    for other, where in ((alone, "alone"), (back, "in the batch's other order")):
+        changed = [n for n in numbers if other[n] != together[n]]
+        if changed:
+            own, others = together[changed[0]][0], other[changed[0]][0]
+            is_cut = len(own) != len(others) and all(a == b for a, b in zip(own, others))
+            what = f"{len(own)} tokens, and {len(others)}" if is_cut else f"other {PARTS[own == others]} than"
+            answers["warnings" if is_cut else "violations"] = [
+                f"{name} gives {len(changed)} of {len(numbers)} rows {what} {where}: what a row trains depends on the "
+                "other rows of its batch"
+            ]
+            return
