@@ -66,11 +66,16 @@ def judge_continued(record: Mapping[str, Any], job: Job) -> CheckResult | None:
         (notes if all(map(ADAPTER.search, different)) else warnings).append(text)
     elif different is not None:
         notes.append(f"{SEED} has the same first weights")
+    if "unread" in epochs:
+        violations.append(
+            f"{epochs['unread']} gives the trainer another train_dataset, which is never read: the loader is made "
+            "once, before the first epoch"
+        )
     if epochs.get("same") and epochs["shuffles"]:
         warnings.append("a second epoch has the rows in the order of the first, although they are shuffled")
     if min(epochs.get("epochs", (0,))) < max(epochs.get("epochs", (0,))):
         warnings.append(f"the epochs have different numbers of batches: {epochs['epochs']}")
-    if "same" in epochs and not warnings:
+    if "same" in epochs and not violations + warnings:
         notes.append(f"{EPOCHS} have {epochs['epochs'][0]} batches each")
     if not violations + warnings + notes:
         return None

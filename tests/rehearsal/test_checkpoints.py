@@ -11,7 +11,7 @@ import torch
 
 from attncheck.rehearsal.execution import list_replaced
 from attncheck.rehearsal.watcher import script_code
-from attncheck.rehearsal.watcher.checkpoints import watch_checkpoints
+from attncheck.rehearsal.watcher.checkpoints import watch_checkpoints, watch_kept
 
 Load = Callable[..., Any]
 
@@ -67,3 +67,57 @@ def test_a_small_model_takes_what_fits(load: Load, tmp_path: Path, monkeypatch: 
     assert list_replaced(str(tmp_path)) == [
         "1 of 3 tensors of the script's checkpoint fit the small model: the others are left out"
     ]
+
+
+KEEPING = """\
+import copy
+import torch
+
+def train(model, optimizer):
+    best, loss = None, 0.0
+    for epoch in range(3):
+        for value in model.parameters():
+            value.grad = torch.ones_like(value)
+        optimizer.step()
+        if epoch == 0:
+            {statement}
+        state = model.state_dict()
+        torch.save(state, "last")
+    {end}
+
+class Stopping:
+    def restore(self, model):
+        model.load_state_dict(self.best)
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "end", "name"),
+    [
+        ("loss, best = 1.0, model.state_dict()", "model.load_state_dict(best)", "best"),
+        ("best = {k: v for k, v in model.state_dict().items()}", "torch.save(best, 'best')", "best"),
+        ("Stopping.best = self = Stopping(); self.best = model.state_dict()", "self.restore(model)", "self.best"),
+        ("best = copy.deepcopy(model.state_dict())", "model.load_state_dict(best)", ""),
+        ("best = {k: v.cpu() for k, v in model.state_dict().items()}", "model.load_state_dict(best)", ""),
+        ("best = model.state_dict(); torch.save(best, 'best')", "best = torch.load('best')", ""),
+        ("best = model.state_dict(); best = None", "model.load_state_dict(best) if best else None", ""),
+    ],
+)
+def test_weights_that_are_kept_must_not_change(
+    statement: str, end: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.nn.Module, "state_dict", torch.nn.Module.state_dict)
+    script, reports, handles = tmp_path / "train.py", list[str](), list[Any]()
+    script.write_text(KEEPING.format(statement=statement, end=end))
+    scope: dict[str, Any] = {"__file__": str(script)}
+    exec(compile(script.read_text(), str(script), "exec"), scope)
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters())
+    watch_kept(
+        torch.nn.Module,
+        lambda hook: handles.append(optimizer.register_step_post_hook(hook)),
+        lambda check, violations: reports.extend(violations),
+    )
+    scope["train"](model, optimizer)
+    assert [text.partition(" in train.py:11 ")[0] for text in reports] == [name] * bool(name)

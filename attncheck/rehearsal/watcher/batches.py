@@ -41,10 +41,10 @@ def list_rows(inputs: Mapping[str, Any]) -> dict[str, list[list[int]]]:
     return {name: value.tolist() for name, value in tensors.items() if value.dim() == 2}
 
 
-def watch_epochs(folder: str, ask: Callable[[Any, Any], None] = lambda *_: None) -> Callable[[Any], None]:
+def watch_epochs(folder: str, on_loader: Callable[[Any, Any], None] = lambda *_: None) -> Callable[[Any], None]:
     """Return a patch for torch.utils.data.dataloader: `epoch-R-N.json` holds a data set's rows and first epoch.
 
-    `ask` gets each data set with the function that makes its batches.
+    `on_loader` gets each data set with the function that makes its batches.
 
     The sampler's indices are drawn at once, instead of batch by batch.
     """
@@ -63,7 +63,7 @@ def watch_epochs(folder: str, ask: Callable[[Any, Any], None] = lambda *_: None)
         if iterator._dataset_kind or any(rows is other for other in known) or len(known) >= MAX_LOADERS:
             return  # rows without numbers, or an epoch after the first
         known.append(rows)
-        ask(rows, iterator._collate_fn)
+        on_loader(rows, iterator._collate_fn)
         count = len(rows)
         drawn = list(itertools.islice(iterator._sampler_iter, 2 * MAX_ROWS))
         iterator._sampler_iter = itertools.chain(drawn, iterator._sampler_iter)

@@ -1,20 +1,32 @@
-"""Loads a script's own checkpoints into the small model, and notes one whose names are all unknown to its model.
+"""Loads a script's own checkpoints into the small model, and notes those that are not the weights they should be.
 
-Source: torch 2.13 nn/modules/module.py (`load_state_dict`: with `strict=False` unknown names are only returned).
+Those whose names are all unknown to the model, and those that are kept without a copy: they change with each step.
+Source: torch 2.13 nn/modules/module.py (`load_state_dict`: with `strict=False` unknown names are only returned;
+`state_dict` returns references).
 """
 
 from __future__ import annotations
 
+import ast
 import functools
+import linecache
 import os
+import re
 import sys
-from collections.abc import Collection, Mapping
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from .absent import is_script, note
 from .script_code import CODE, name_line
 
+KEPT = (
+    "the model's weights without a copy, and the next step has changed them: what is loaded or saved from it later are "
+    "the last weights, not those of that moment (clone each tensor, or copy.deepcopy)"
+)
 LEAST_SHARE = 0.5  # of the model's names that a prefix must explain
+COPIES = re.compile(r"\b(clone|deepcopy|cpu|to|numpy|float|half|bfloat16)\(")  # on a GPU, `cpu` copies
+HOLDERS = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.For, ast.While)
 
 
 def watch_checkpoints(module: Any) -> None:
@@ -55,3 +67,66 @@ def _find_prefix(own: Collection[str], given: Collection[str]) -> str:
 
 def _list_prefixes(names: Collection[str], end: str) -> list[str]:
     return [name.removesuffix(end) for name in names if name.endswith(f".{end}")]
+
+
+def watch_kept(module: Any, register: Callable[[Any], Any], report: Callable[..., None]) -> None:
+    """Report a script's state that is kept without a copy and used elsewhere, when a step has changed it."""
+    import torch
+
+    original, kept = module.state_dict, list[tuple[Any, Any, str]]()
+
+    @functools.wraps(original)
+    def state_dict(self: Any, *arguments: Any, **options: Any) -> Any:
+        state, caller = original(self, *arguments, **options), sys._getframe(1)
+        if is_script(caller.f_globals) and (name := _find_kept(caller)):
+            trained = [state[key] for key, own in self.named_parameters() if own.requires_grad and key in state]
+            for value in sorted(trained, key=torch.numel)[:1]:
+                kept[:] = [(weakref.ref(value), value.clone(), f"{name} in {name_line(caller)}")]
+        return state
+
+    def compare(*arguments: Any) -> None:
+        for reference, before, text in kept:
+            value = reference()
+            if value is not None and not value.equal(before):
+                kept.clear()
+                report("update", violations=[f"{text} keeps {KEPT}"])
+
+    module.state_dict = state_dict
+    register(compare)
+
+
+def _find_kept(frame: Any) -> str:
+    """Return the variable that the statement of a frame assigns, if it is loaded or saved after the loop; or "".
+
+    An attribute may also be loaded by another function. What is used in the same pass of a loop has not changed.
+    """
+    tree, line = ast.parse("".join(linecache.getlines(frame.f_code.co_filename))), frame.f_lineno
+    holders = [node for node in ast.walk(tree) if isinstance(node, HOLDERS) and _holds(node, line)]  # the outer first
+    is_in_loop = isinstance(holders[-1], (ast.For, ast.While))
+    scope = next(node for node in reversed(holders) if not isinstance(node, (ast.For, ast.While)))
+    for node in ast.walk(holders[-1]):
+        if (
+            isinstance(node, (ast.Assign, ast.AnnAssign))
+            and _holds(node, line)
+            and not COPIES.search(ast.unparse(node))
+        ):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                for own in ast.walk(target):
+                    used = {
+                        ast.Attribute: _iter_used(tree, holders[-1], "load_state_dict"),
+                        ast.Name: _iter_used(scope if is_in_loop else holders[-1], holders[-1], "load_state_dict|save"),
+                    }
+                    if ast.unparse(own) in used.get(type(own), ()):
+                        return ast.unparse(own)
+    return ""
+
+
+def _holds(node: Any, line: int) -> bool:
+    return isinstance(node, ast.Module) or node.lineno <= line <= node.end_lineno
+
+
+def _iter_used(scope: ast.AST, holder: ast.AST, uses: str) -> Iterator[str]:
+    """Yield the arguments of the calls, outside of a loop or function, that load or save."""
+    for call in ast.walk(scope):
+        if isinstance(call, ast.Call) and not _holds(holder, call.lineno) and re.search(uses, ast.unparse(call.func)):
+            yield from map(ast.unparse, (*call.args, *(keyword.value for keyword in call.keywords)))

@@ -26,7 +26,7 @@ from typing import Any
 
 from . import batches
 from .describe import describe_process
-from .modules import call_before
+from .modules import call_before, describe_code, is_foreign
 from .script_code import find_script_frame, name_line
 
 EPOCH = 3  # steps of an epoch, if the launch has more than one
@@ -34,6 +34,7 @@ STEPS = {False: (2, 4), True: (EPOCH + 1, 2 * EPOCH)}  # those of the checkpoint
 SECONDS = 30.0  # for a fork
 RECORDED_STEPS, OTHER_SEED = 3, 12345
 FORKED: list[int] = []  # this process, if it is a fork
+MAX_EPOCHS = 10  # that callbacks begin
 READING_SECONDS = 4.0  # for an epoch
 LOST = 0.5  # of what the steps before the checkpoint changed: a loaded parameter that differs more is not the saved one
 NAMED = 3  # the most parameters in a message
@@ -301,6 +302,22 @@ class _Trial:
         answers["shuffles"] = _shuffles(loader)
         answers["epochs"] = [len(rows) for rows in orders]
         answers["same"] = orders[0] == orders[1] and len({*orders[0]}) > 2  # not of equal rows, the last of them fewer
+        for epoch in range(MAX_EPOCHS):
+            self._begin_epoch(epoch, answers)
+
+    def _begin_epoch(self, epoch: int, answers: dict[str, Any]) -> None:
+        """Let the callbacks begin an epoch, and note those that give the trainer other rows: it does not read them.
+
+        transformers 5.17.0 trainer.py (`_inner_training_loop` makes the loader once; the same in 4.57.3).
+        """
+        trainer, handler = self.trainer, self.trainer.callback_handler
+        trainer.state.epoch = float(epoch)
+        for callback in filter(lambda own: is_foreign(own.on_epoch_begin), handler.callbacks):
+            held = trainer.train_dataset
+            with contextlib.suppress(Exception):  # of what a training sets before
+                callback.on_epoch_begin(trainer.args, trainer.state, trainer.control, model=trainer.model)
+            if trainer.train_dataset is not held:
+                answers["unread"] = describe_code(callback.on_epoch_begin)
 
     def _prepare(self, folder: str, answers: dict[str, Any], strategy: str) -> None:
         self._recorder.is_paused, self._answers = True, answers

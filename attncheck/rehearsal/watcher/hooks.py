@@ -24,7 +24,7 @@ from typing import Any
 
 from . import absent, lifeline, outside, remote_code, waiting
 from .batches import watch_epochs
-from .checkpoints import watch_checkpoints
+from .checkpoints import watch_checkpoints, watch_kept
 from .continuing import watch_interruptions, watch_skipping, watch_start
 from .deepspeed import replace_compiled_adam, skip_shared_memory, watch_engine
 from .describe import describe_prompt
@@ -43,7 +43,7 @@ from .evaluations import evaluate_own, watch_evaluations
 from .fsdp import watch_fsdp
 from .modules import call_before
 from .recorder import Recorder
-from .relations import ask_collator, ask_metrics
+from .relations import ask_collator, ask_metrics, report
 from .script_code import note_loss_settings, note_trainer, watch_added_tokens, watch_prompts
 from .stand_ins import (
     answer_keys,
@@ -281,6 +281,8 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     for kind in (torch.optim.Optimizer, torch.nn.Module):
         kind.zero_grad = call_before(kind.zero_grad, recorder.note_zeroing)
     watch_checkpoints(torch.nn.Module)
+    report_own = functools.partial(report, recorder.folder)
+    watch_kept(torch.nn.Module, optimizer.register_optimizer_step_post_hook, report_own)
     scheduler = torch.optim.lr_scheduler.LRScheduler
     scheduler.step = call_before(scheduler.step, recorder.note_schedule, 1)
     optimizer.register_optimizer_step_pre_hook(lambda *arguments: enter_optimizer(recorder, arguments[0]))

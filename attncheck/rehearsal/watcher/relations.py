@@ -69,7 +69,7 @@ def ask_metrics(recorder: Any, trainer: Any) -> None:
 
 
 def _compare_predictors(trainer: Any, answers: dict[str, Any]) -> None:
-    """Compare the metrics of models that predict each label at its place, or beside it, and of a random one."""
+    """Compare the metrics of models that predict each label at its place, or next to it, and of a random one."""
     labels = next(iter(trainer.get_eval_dataloader()))["labels"][:MAX_ROWS]
     size = trainer.model.config.vocab_size
     labels = labels[: max(1, MAX_NUMBERS // (labels.shape[1] * size))]

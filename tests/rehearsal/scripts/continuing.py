@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import torch
 from torch.utils.data import DataLoader, RandomSampler
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
 
 FAULT = os.environ.get("PLANTED_FAULT", "")
 
@@ -25,6 +25,7 @@ class SmallTrainer:
 
     def __init__(self, model, args, train_dataset) -> None:
         self.model, self.args, self.train_dataset = model, args, train_dataset
+        self.state, self.control, self.callback_handler = SimpleNamespace(), None, SimpleNamespace(callbacks=[])
         torch.manual_seed(42)
 
     def get_train_dataloader(self, epoch=0):
@@ -105,6 +106,14 @@ class NewOrder(RandomSampler):
         return iter(random.SystemRandom().sample(range(len(self.data_source)), len(self.data_source)))
 
 
+class Curriculum(TrainerCallback):
+    """Gives the trainer other rows from the second epoch on: the same ones, if it is right."""
+
+    def on_epoch_begin(self, args, state, control, **others) -> None:
+        if FAULT == "other_rows" and state.epoch >= 1:
+            self.trainer.train_dataset = self.trainer.train_dataset[:4]
+
+
 class OwnTrainer(Trainer):
     def _save_checkpoint(self, *arguments, **options):
         if FAULT == "saving":
@@ -147,7 +156,10 @@ def main() -> None:
         model.init_weights()
         for value in model.parameters():
             torch.nn.init.normal_(value)
-    OwnTrainer(model, arguments, train_dataset=rows).train()
+    trainer, curriculum = OwnTrainer(model, arguments, train_dataset=rows), Curriculum()
+    curriculum.trainer = trainer
+    trainer.callback_handler.callbacks.append(curriculum)
+    trainer.train()
 
 
 if __name__ == "__main__":
