@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import re
 import threading
 import time
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from attncheck_drivers.rollouts import Rollout, RolloutRecord, read_documents  # type: ignore[import-not-found]
 from attncheck_watcher.modules import describe_code, is_foreign  # type: ignore[import-not-found]
+from attncheck_watcher.objective import ask_policy_loss  # type: ignore[import-not-found]
 from attncheck_watcher.randomness import keep_randomness  # type: ignore[import-not-found]
 from attncheck_watcher.script_code import CODE  # type: ignore[import-not-found]
 
@@ -206,6 +208,7 @@ def _record_losses(trainer: Any) -> None:
     seen: list[Any] = []  # log-probabilities with gradients
     step: list[tuple[Rollout, list[float]]] = []
     records: list[RolloutRecord] = []
+    probed: list[None] = []
     start, original = trainer.__init__, trainer.compute_loss
 
     @functools.wraps(start)
@@ -218,6 +221,12 @@ def _record_losses(trainer: Any) -> None:
     @functools.wraps(original)
     def compute_loss(self: Any, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
         seen.clear()
+        if torch.is_grad_enabled() and not probed and isinstance(inputs, Mapping) and inputs.keys() >= TENSORS:
+            probed.append(None)
+            compute = lambda own: original(self, model, own, *arguments, **options)
+            with contextlib.suppress(Exception):
+                method = next(filter(vars(self).__contains__, LOG_PROBABILITIES))
+                ask_policy_loss(os.environ["ATTNCHECK_WATCH"], self, method, compute, inputs)
         loss = original(self, model, inputs, *arguments, **options)
         if torch.is_grad_enabled() and isinstance(inputs, Mapping) and inputs.keys() >= TENSORS:
             step.extend(_list_rollouts(inputs, seen[-1] if seen else None))

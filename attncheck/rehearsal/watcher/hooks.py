@@ -42,6 +42,7 @@ from .emulation import allow_hub_kernels, allow_in_import_utils, allow_in_modeli
 from .evaluations import evaluate_own, watch_evaluations
 from .fsdp import watch_fsdp
 from .modules import call_before
+from .objective import watch_loop, watch_terms
 from .recorder import Recorder
 from .relations import ask_collator, ask_metrics, report
 from .script_code import note_loss_settings, note_trainer, watch_added_tokens, watch_prompts
@@ -260,11 +261,12 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     )
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         keep_on_cpu(torch)
-    original_backward = torch.Tensor.backward
+    original_backward, judge_terms = torch.Tensor.backward, watch_loop(recorder)
 
     @functools.wraps(original_backward)
     def backward(self: Any, *arguments: Any, **options: Any) -> Any:
         recorder.add_loss(self)
+        judge_terms(self, sys._getframe(1))
         result = original_backward(self, *arguments, **options)
         recorder.keep_backward()
         return result
@@ -391,6 +393,7 @@ def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
     watch_interruptions(recorder, trainer)
     watch_logs(recorder, trainer)
     watch_training(trainer, note_trainer)
+    watch_training(trainer, functools.partial(watch_terms, recorder))
     watch_training(trainer, lambda trainer: gc.freeze())  # accelerate and axolotl collect: long after their imports
     if os.environ.get("ATTNCHECK_ROWS"):
         watch_training(trainer, note_loss_settings)

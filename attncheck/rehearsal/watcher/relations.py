@@ -40,9 +40,9 @@ def report(folder: str, check: str, **lines: list[str]) -> None:
         json.dump({"check": check, **lines}, stream)
 
 
-def ask_in_fork(recorder: Any, check: str, question: Callable[[dict[str, Any]], None]) -> None:
+def ask_in_fork(recorder: Any, check: str, question: Callable[[dict[str, Any]], None], is_asked: bool = False) -> None:
     """Report what a question answers in a fork; a question that its inputs end is not known, and says nothing."""
-    if "ATTNCHECK_CONTINUES" not in os.environ or not can_fork():
+    if not (is_asked or "ATTNCHECK_CONTINUES" in os.environ) or not can_fork():
         return
 
     def answer(place: str, answers: dict[str, Any]) -> None:
