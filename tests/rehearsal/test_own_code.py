@@ -6,6 +6,7 @@ import ast
 import functools
 import math
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,12 @@ from attncheck.rehearsal.watcher.stand_ins import _choose_folder
 from attncheck.rehearsal.worker.checks import batch, learning, update
 from attncheck.rehearsal.worker.checks.batch import _find_misplaced_headers
 from attncheck.rehearsal.worker.checks.learning import _find_alike
-from attncheck.rehearsal.worker.checks.update import _find_idle, _find_schedule, _find_untrained_tokens
+from attncheck.rehearsal.worker.checks.update import (
+    _find_decayed_norms,
+    _find_idle,
+    _find_schedule,
+    _find_untrained_tokens,
+)
 from attncheck.rehearsal.worker.materials import make_documents
 from attncheck.rehearsal.worker.segments import DocumentIndex, read_documents
 from attncheck.rehearsal.worker.step import FirstStep
@@ -364,3 +370,28 @@ def test_a_tie_that_code_breaks_is_seen() -> None:
     assert _is_untied(model)
     model.config.tie_word_embeddings = False
     assert not _is_untied(model)
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_found"),
+    [(("bias", "LayerNorm.weight"), True), (("bias", "layernorm"), False), (("bias",), False), (("LayerNorm",), False)],
+)
+def test_a_pattern_that_no_name_contains_lets_norms_decay(
+    texts: tuple[str, ...], is_found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"no_decay = {list(texts)}\n")
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=str(script)))
+    monkeypatch.setattr(script_code, "CODE", {})
+    names = ["q_proj.weight", "q_proj.bias", "input_layernorm.weight"]
+    for _ in range(2):
+        script_code.note_patterns(names)
+    groups = [
+        {
+            "parameters": [own for own in names if any(t in own for t in texts) is kept],
+            "options": {"weight_decay": rate},
+        }
+        for kept, rate in ((False, 0.1), (True, 0.0))
+    ]
+    record: Any = SimpleNamespace(code=script_code.CODE, updates=[{"groups": groups}])
+    assert len([*_find_decayed_norms(record)]) == is_found

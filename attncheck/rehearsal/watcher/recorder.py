@@ -28,7 +28,7 @@ from .modules import ModuleWatch, list_gradient_hooks, list_patches
 from .optimizer import count_planned, describe_optimizer, list_stateful, read_held
 from .parameters import find_prefix, list_sizes, list_tied, read_frequencies, read_gradients, read_weights
 from .randomness import Randomness, make_listener
-from .script_code import CODE, find_script_frame, name_line, note_loss
+from .script_code import CODE, find_script_frame, name_line, note_loss, note_patterns
 
 RECORDED_STEPS = 3
 PLAIN_TYPES = (bool, int, float, str)
@@ -370,7 +370,9 @@ class Recorder:
             updates = self.updates if self.losses else self.written["updates"]
             if self.losses and not self.is_recording:
                 return
-            updates.append(describe_optimizer(optimizer, self._name_parameters(), self._keep_own))
+            names = self._name_parameters()
+            note_patterns(names.values())
+            updates.append(describe_optimizer(optimizer, names, self._keep_own))
 
     @_guarded
     def note_zeroing(self) -> None:

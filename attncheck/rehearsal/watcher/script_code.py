@@ -11,6 +11,7 @@ import linecache
 import os
 import re
 import sys
+from collections.abc import Collection
 from typing import Any
 
 from .absent import is_script, note
@@ -171,6 +172,20 @@ def _list_dropped(trainer: Any) -> set[str]:
         return set()
     trainer._set_signature_columns_if_needed()
     return {*columns} - {*trainer._signature_columns}
+
+
+def note_patterns(names: Collection[str]) -> None:
+    """Note the texts that a script looks for in the names of a model's parameters, and that none of them contains.
+
+    A list of such texts may be for several types of models: the optimiser's groups show what is wrong.
+    """
+    if "patterns" in CODE:
+        return
+    tree = ast.parse("".join(linecache.getlines(str(getattr(sys.modules["__main__"], "__file__", "")))))
+    lists = (node for node in ast.walk(tree) if isinstance(node, (ast.List, ast.Tuple, ast.Set)))
+    texts = [[getattr(own, "value", None) for own in node.elts] for node in lists]
+    found = [own for own in texts if any(isinstance(text, str) and any(text in name for name in names) for text in own)]
+    CODE["patterns"] = [text for own in found for text in own if not any(str(text) in name for name in names)]
 
 
 def find_script_frame(frame: Any, count: int = sys.maxsize) -> Any:

@@ -31,6 +31,7 @@ KEPT = (Tensor, Mapping)  # a recorded tensor, and the shape of one that is too 
 LEAST_DECAY = 1e-5  # of a weight in each step: less is no more than 1% in 1000 steps
 MOST_ROWS = 0.5  # a hook that zeroes the gradients of more rows than this freezes them
 MOST = 0.9  # share of the parameters: freezing this many is intentional
+NORM = re.compile(r"norm|(^|\.|_)ln(_|\.|\d|$)", re.IGNORECASE)
 EMBEDDING = re.compile(r"embed|wte|lm_head")
 ADAPTER = re.compile(r"lora|adapter|prompt_encoder|ia3|modules_to_save|vera|oft_")
 
@@ -69,6 +70,7 @@ def run(evidence: Evidence) -> CheckResult:
     warnings += [
         *_find_untied(taken),
         *_find_untrained_tokens(evidence),
+        *_find_decayed_norms(taken[0]),
         *_tell_zero_rate(taken),
         *_tell_other_rate(evidence),
         *_find_rounded_away(evidence),
@@ -569,6 +571,22 @@ def _find_untied(taken: Sequence[RankRecord]) -> Iterator[str]:
         yield (
             "the configuration ties the head to the embeddings (tie_word_embeddings), but they are two parameters: "
             "code such as set_input_embeddings replaced one, so each learns alone"
+        )
+
+
+def _find_decayed_norms(record: RankRecord) -> Iterator[str]:
+    """Yield a line if normalisation weights decay because a pattern of the script matches none of them."""
+    groups = [group for update in record.updates for group in update["groups"] if group["parameters"]]
+    decayed, kept = (
+        [own for group in groups if bool(group["options"].get("weight_decay")) is decays for own in group["parameters"]]
+        for decays in (True, False)
+    )
+    norms, patterns = [own for own in decayed if NORM.search(own)], record.code.get("patterns", ())
+    unmatched = [text for text in patterns if NORM.search(text)]
+    if norms and unmatched and kept and not any(map(NORM.search, kept)):
+        yield (
+            f"{len(norms)} normalisation weights decay, such as {norms[0]}, while {len(kept)} other parameters are "
+            f"excluded: no parameter's name contains the script's \"{unmatched[0]}\""
         )
 
 
