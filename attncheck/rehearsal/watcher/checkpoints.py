@@ -8,6 +8,7 @@ Source: torch 2.13 nn/modules/module.py (`load_state_dict`: with `strict=False` 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import linecache
 import os
@@ -73,22 +74,23 @@ def watch_kept(module: Any, register: Callable[[Any], Any], report: Callable[...
     """Report a script's state that is kept without a copy and used elsewhere, when a step has changed it."""
     import torch
 
-    original, kept = module.state_dict, list[tuple[Any, Any, str]]()
+    original, kept, reported = module.state_dict, list[tuple[Any, Any, str]](), list[str]()
 
     @functools.wraps(original)
     def state_dict(self: Any, *arguments: Any, **options: Any) -> Any:
         state, caller = original(self, *arguments, **options), sys._getframe(1)
-        if is_script(caller.f_globals) and (name := _find_kept(caller)):
-            trained = [state[key] for key, own in self.named_parameters() if own.requires_grad and key in state]
-            for value in sorted(trained, key=torch.numel)[:1]:
-                kept[:] = [(weakref.ref(value), value.clone(), f"{name} in {name_line(caller)}")]
+        with contextlib.suppress(Exception):  # the script continues without the answer
+            if not reported and is_script(caller.f_globals) and (name := _find_kept(caller)):
+                trained = [state[key] for key, own in self.named_parameters() if own.requires_grad and key in state]
+                for value in sorted(trained, key=torch.numel)[:1]:
+                    kept[:] = [(weakref.ref(value), value.clone(), f"{name} in {name_line(caller)}")]
         return state
 
     def compare(*arguments: Any) -> None:
-        for reference, before, text in kept:
+        for reference, before, text in kept if not reported else ():
             value = reference()
             if value is not None and not value.equal(before):
-                kept.clear()
+                reported.append(text)
                 report("update", violations=[f"{text} keeps {KEPT}"])
 
     module.state_dict = state_dict
