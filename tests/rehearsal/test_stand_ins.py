@@ -22,6 +22,7 @@ import torch
 
 import attncheck.rehearsal.drivers.rollouts as rollouts
 import attncheck.rehearsal.watcher.modules as modules
+import attncheck.rehearsal.watcher.objective as objective
 import attncheck.rehearsal.watcher.randomness as randomness
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.columns import list_columns, list_model_classes, list_modules
@@ -661,6 +662,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(sys.modules, "attncheck_drivers", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "attncheck_drivers.rollouts", rollouts)
     monkeypatch.setitem(sys.modules, "attncheck_watcher.modules", modules)
+    monkeypatch.setitem(sys.modules, "attncheck_watcher.objective", objective)
     monkeypatch.setitem(sys.modules, "attncheck_watcher.randomness", randomness)
     monkeypatch.setitem(sys.modules, "attncheck_watcher.script_code", script_code)
     monkeypatch.setattr(script_code, "CODE", {})
@@ -718,6 +720,14 @@ def find_shortest(completions: list[str], **columns: Any) -> list[float]:
     return [float(len(text) == min(map(len, completions))) for text in completions]
 
 
+def reward_first(completions: list[str], **columns: Any) -> list[float]:
+    return count_words(completions[:1])
+
+
+def divide(completions: list[str], **columns: Any) -> list[float]:
+    return [float("inf") * (number > 0) for number, _ in enumerate(completions)]
+
+
 def reward_each_prompt(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
     rewards = {prompt: float(len(text)) for prompt, text in zip(prompts, completions)}  # the last one's
     return [rewards[prompt] for prompt in prompts]
@@ -726,7 +736,7 @@ def reward_each_prompt(prompts: list[str], completions: list[str], **columns: An
 def test_rewards_of_other_completions_are_noted(driver: Any) -> None:
     """A script's functions are called once, at first; a reward that depends on its group is no fault."""
     own = [count_words, match_answers, find_shortest, draw, count_sorted_words, match_by_place, len]
-    own += [match_other_rows, rank_in_its_group, reward_each_prompt]
+    own += [match_other_rows, rank_in_its_group, reward_each_prompt, reward_first, divide]
     random.seed(3)
     drawn = random.random()
     random.seed(3)
@@ -737,6 +747,7 @@ def test_rewards_of_other_completions_are_noted(driver: Any) -> None:
     assert names == ["count_sorted_words", "match_by_place"]
     assert [text.partition(",")[0] for text in script_code.CODE["placed"]] == ["match_other_rows"]
     assert [text.partition(",")[0] for text in script_code.CODE["merged"]] == ["reward_each_prompt"]
+    assert [text.partition(",")[0] for text in script_code.CODE["uncounted"]] == ["reward_first", "divide"]
     assert random.random() == drawn  # what the functions draw changes nothing in the training
 
 

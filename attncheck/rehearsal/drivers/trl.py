@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import math
 import os
 import re
 import threading
@@ -113,6 +114,9 @@ def note_misplaced(functions: Sequence[Any], columns: Mapping[str, Any]) -> None
     for function in filter(is_foreign, functions):
         with contextlib.suppress(Exception):
             together, moved, again = (call(function, numbers) for numbers in (range(count), halves, range(count)))
+            if len(together) != count or any(map(math.isinf, together)):
+                CODE.setdefault("uncounted", []).append(describe_code(function))
+                continue
             if texts != plain and len({*together}) == 1 and call(function, range(count), completions=plain) != together:
                 CODE.setdefault("as_texts", []).append(describe_code(function))
             if together == again and max(abs(own - together[n]) for own, n in zip(moved, halves)) > 1e-6:  # rounding

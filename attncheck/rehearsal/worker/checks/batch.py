@@ -40,6 +40,7 @@ SAME_ROWS = "not judged: whether documents are used twice, because {} data sets 
 CODE_FAULTS = {  # part of the script's code, as the watcher's `script_code.py` names it -> what is wrong with it
     "misplaced": "{} returns the rewards in another order than the completions: each is right, if called alone",
     "merged": "{} returns the reward of a prompt's last completion for all of them, so no advantage is left",
+    "uncounted": "{} does not return one finite reward for each completion",
     "as_texts": (
         "{} returns one reward for all completions: it looks into them as texts, but each is a list of messages"
     ),
