@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +11,8 @@ import pytest
 import torch
 
 from attncheck.rehearsal.watcher import evaluations, script_code
+from attncheck.rehearsal.watcher.modules import call_before
+from attncheck.rehearsal.watcher.recorder import RECORDED_STEPS, Recorder
 
 
 class Averages:
@@ -78,3 +82,35 @@ def test_a_trainer_without_code_for_evaluations_evaluates_as_before(monkeypatch:
     assert train()[0].eval_steps == 100
     monkeypatch.setattr(evaluations, "STRATEGIES", {"no"})
     assert train(Averages(False), strategy="no")[0].eval_steps == 100
+
+
+EVALUATING = """\
+def train(model, take_step, restores, begins):
+    model.train(begins)
+    for step in range(6):
+        take_step(model(model.weight).sum())
+        if step == 3:
+            model.eval()
+            model.train(restores)
+"""
+
+
+@pytest.mark.parametrize(("restores", "begins", "count"), [(False, True, 1), (True, True, 0), (False, False, 0)])
+def test_an_evaluation_leaves_training_mode_on(
+    restores: bool, begins: bool, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder(str(tmp_path))
+    monkeypatch.setattr(torch.nn.Module, "eval", call_before(torch.nn.Module.eval, recorder.note_evaluation))
+    model, script = torch.nn.Linear(2, 2), tmp_path / "train.py"
+    recorder.trained, scope = model, dict[str, Any](__file__=str(script))
+    recorder.steps = [{}] * RECORDED_STEPS
+    exec(compile(EVALUATING, str(script), "exec"), scope)
+
+    def take_step(loss: torch.Tensor) -> None:
+        recorder.add_loss(loss)
+        recorder.steps.append({})
+
+    scope["train"](model, take_step, restores, begins)
+    texts = [text for path in tmp_path.glob("relations-*") for text in json.loads(path.read_text())["violations"]]
+    assert len(texts) == count and not recorder.faults
+    assert all("from step 8 onwards" in text and "in train.py:6" in text for text in texts)

@@ -282,6 +282,7 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
                 setattr(module, name, _note_clipping(recorder, getattr(module, name), name, limit))
     for kind in (torch.optim.Optimizer, torch.nn.Module):
         kind.zero_grad = call_before(kind.zero_grad, recorder.note_zeroing)
+    torch.nn.Module.eval = call_before(torch.nn.Module.eval, recorder.note_evaluation)
     watch_checkpoints(torch.nn.Module)
     report_own = functools.partial(report, recorder.folder)
     watch_kept(torch.nn.Module, optimizer.register_optimizer_step_post_hook, report_own)

@@ -28,6 +28,7 @@ from .modules import ModuleWatch, list_gradient_hooks, list_patches
 from .optimizer import count_planned, describe_optimizer, list_stateful, read_held
 from .parameters import find_prefix, list_sizes, list_tied, read_frequencies, read_gradients, read_weights
 from .randomness import Randomness, make_listener
+from .relations import report
 from .script_code import CODE, find_script_frame, name_line, note_loss, note_patterns
 
 RECORDED_STEPS = 3
@@ -39,6 +40,7 @@ OFFSETS = (1, 0, 2)  # of a target from its prediction: the next token, or one t
 MIN_SHARE = 0.5  # of a logit's gradient in the negative part of all logits'
 MIN_SIZE = 1e-5  # of the largest gradient of a call: smaller ones may be rounding, whose pattern is random
 MIN_COSINE = 0.7  # between the gradient of a hidden state and the weight of its target
+MAX_CALLERS = 2  # of `eval`: the script, or a wrapper's method
 MAX_CALLS = 256  # kept until a step, which may never come
 MAX_TENSOR_BYTES = 64 << 20  # for one recorded tensor
 MAX_WEIGHTS = int(os.environ.get("ATTNCHECK_MAX_WEIGHTS", 0))  # recorded numbers of all parameters; 0: no limit
@@ -80,6 +82,10 @@ class Recorder:
         self.attention: AttentionWatch | None = None
         self.modules: ModuleWatch | None = None
         self.losses_given: LossWatch | None = None
+        self.trains, self.left_by = (
+            False,
+            "",
+        )  # whether the last loss was one of training mode, and the line that left it
         self.randomness = Randomness()
         self.kept: set[str] | None = None  # names of the parameters whose values are kept; None: all
         self.entered: Any = None  # the model whose call is being recorded: calls of its parts belong to it
@@ -323,6 +329,23 @@ class Recorder:
                     self.leftover[name] = float(parameter.grad.norm())
         self.losses.append(float(loss.detach()))
         note_loss(sys._getframe(1))
+        self._note_mode()
+
+    def _note_mode(self) -> None:
+        """Report the first step that is not taken in training mode, after the recorded ones, as an evaluation ends."""
+        is_training = any(module.training for module in self.trained.modules())
+        if self.trains and not is_training and not self.keeps_calls:
+            text = f"from step {len(self.steps) + 1} onwards the model is trained in evaluation mode"
+            place = f" in {self.left_by}" if self.left_by else ""
+            reason = f"model.eval() was called{place}, and model.train() was not"
+            report(self.folder, "update", violations=[f"{text}: {reason}"])
+        self.trains = is_training
+
+    @_guarded
+    def note_evaluation(self) -> None:
+        """Record the script's line that turns training mode off."""
+        frame = find_script_frame(sys._getframe(2), MAX_CALLERS)
+        self.left_by = name_line(frame) if frame is not None else self.left_by
 
     @_guarded
     def keep_backward(self) -> None:
