@@ -62,7 +62,7 @@ def run_once(stage: Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> 
     if is_observed:
         results += _judge(stage, _describe_judging(stage, cut, ring_size))
     differences = _list_differences(stage, cut_launch.cut, ranks, own_class)
-    results = leave_unasked(_add_effects(stage, results), differences)
+    results = _add_effects(stage, leave_unasked(results, differences))
     if ranks:
         results += _run_again(stage, cut, cut_launch, results, tried, prefix)
     model = own_class or stage.model
@@ -148,11 +148,15 @@ def _add_effects(stage: Stage, results: Sequence[CheckResult]) -> list[CheckResu
     answers: list[dict[str, Any]] = [{"check": "update", "warnings": lines}]
     answers += execution.read_answers(stage.folder, "relations")
     for answer in answers:
-        added = CheckResult(**{kind: value if kind == "check" else tuple(value) for kind, value in answer.items()})
+        parts = {kind: tuple(answer.get(kind, ())) for kind in ("violations", "warnings", "notes")}
+        added, is_fault = CheckResult(answer["check"], **parts), bool(parts["violations"])
         measured = (own.check for own in results if own.check == added.check and judge_result(own) != "skipped")
-        name = added.check if added.violations else next(measured, "run")
-        outcome = {"outcome": "ok"} if added.violations else {}  # also of a check that could not compare the rest
-        results = [_join(replace(own, **outcome), added) if own.check == name else own for own in results]
+        name = added.check if is_fault else next(measured, "run")
+        # a fault also fails a check that could not compare the rest
+        results = [
+            _join(replace(own, outcome="ok") if is_fault else own, added) if own.check == name else own
+            for own in results
+        ]
     return [*results]
 
 

@@ -100,7 +100,8 @@ class Policy:
         if self.fault == "cispo":
             loss = -clipped.detach() * advantages * values
         kl = distance.exp() - distance - 1
-        return (loss + (-0.1 if self.fault == "divergence" else 0.1) * kl).mean()
+        result: torch.Tensor = (loss + (-0.1 if self.fault == "divergence" else 0.1) * kl).mean()
+        return result
 
 
 @pytest.mark.parametrize(
