@@ -21,12 +21,14 @@ SCRIPT_ARGUMENTS = re.compile(r"\$(?:[@*]|\{[@*]\}|\{[@*]:\d+\})")
 EXPANSION = re.compile(r"\$(?:\w+|[@*]|\{.*\}|\(.*\))|`.*`", re.DOTALL)
 UNNAMED_OPTION = re.compile(r"--[^=]*[$`]")  # `--"$style"`: any option
 MANY_WORDS = re.compile(r"\$(?:[@*]|\{[@*][^}]*\}|\{\w+\[[@*]\][^}]*\})", re.DOTALL)
+CHOOSING_FRAMEWORKS = ("trl", "transformers")  # their launches mostly start users' scripts
 COMPLETING = ("verl",)  # whose commands set what a configuration file leaves open
 # `llamafactory-cli train "$CONFIG"`, `--config $1`
 CONFIGURATION = re.compile(
     r"\$\{?(?:\w*(?:config|cfg|yaml|recipe)\w*|\d)(?:[:-][^{}]*)?\}?|[^=]*\.ya?ml", re.IGNORECASE
 )
 NAMES_FILE = ("--config", "--config_file", "--config-name", "-cn")
+NO_PROGRAM = "not read: the program that reads this file, and may set it otherwise"
 MAX_SHOWN = 3
 
 
@@ -120,9 +122,15 @@ def describe_open_ends(launch: Launch) -> str:
 
 
 def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding | None:
-    """Return a finding about a launch as a warning if it depends on unread parts; None if an unread file decides it."""
+    """Return a finding about a launch as a warning if it depends on unread parts; None if an unread file decides it.
+
+    A file that no command names is read by a program that is not known, if its framework's programs are users' scripts.
+    """
     if _shows_no_absence(job, launch) and any(_adds_all(fix.sets, job) for fix in finding.fixes[:1]):
         return None
-    if finding.severity != "error" or not launch.open_ends or {*finding.locations} != {job.location}:
+    is_read_alone = not launch.words and launch.source.kind != "python" and job.framework in CHOOSING_FRAMEWORKS
+    is_open = bool(launch.open_ends) and {*finding.locations} == {job.location}
+    if finding.severity != "error" or not (is_open or is_read_alone):
         return finding
-    return replace(finding, severity="warning", evidence=(*finding.evidence, describe_open_ends(launch)))
+    reason = NO_PROGRAM if is_read_alone else describe_open_ends(launch)
+    return replace(finding, severity="warning", evidence=(*finding.evidence, reason))

@@ -22,7 +22,7 @@ from attncheck.core.records import replace
 from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.values import NO_VALUE
 from attncheck.lint.files.python import read_settings_class
-from attncheck.lint.open_ends import COULD_NOT_BE_READ
+from attncheck.lint.open_ends import CHOOSING_FRAMEWORKS, COULD_NOT_BE_READ
 from attncheck.lint.programs.hydra_configs import CONFIG_OPTIONS
 from attncheck.lint.programs.hydra_overrides import describe_unparsed, find_refused_overrides
 from attncheck.lint.programs.key_readers import find_readers
@@ -41,7 +41,6 @@ APPENDING = {
     "torch.distributed.launch": ("--local-rank", "use_env", "torch 2.13.0 distributed/launch.py:170, unless --use-env"),
     "deepspeed": ("--local_rank", "no_local_rank", "deepspeed 0.18.8 launcher/launch.py:261, unless --no_local_rank"),
 }
-CHOOSING_FRAMEWORKS = ("trl", "transformers")  # their launches mostly start users' scripts
 LIBRARIES = ("trl", "transformers", "unsloth")
 
 

@@ -152,7 +152,7 @@ def _iter_older_fits(
     older = [release for release in framework.releases() if parse_version(release) < parse_version(version)]
 
     def is_fit(index: int) -> bool:
-        return _count_misfits(read(older[index])) <= misfits
+        return _count_misfits(read(older[index]), with_dropped=False) <= misfits  # a dropped name is no reason to end
 
     first_fit, last_misfit = len(older), -1
     for index in dict.fromkeys(
@@ -170,14 +170,15 @@ def _iter_older_fits(
         yield older[last_misfit]
 
 
-def _list_dated(job: Job) -> list[UnknownSetting]:
+def _list_dated(job: Job, with_dropped: bool = True) -> list[UnknownSetting]:
     """Return the unknown settings of a job that some other release has."""
-    return [unknown for unknown in job.unknown_settings if unknown.now or unknown.since]
+    dated = (unknown for unknown in job.unknown_settings if unknown.now or unknown.since)
+    return [unknown for unknown in dated if with_dropped or not unknown.dropped]
 
 
-def _count_misfits(job: Job) -> Misfits:
+def _count_misfits(job: Job, with_dropped: bool = True) -> Misfits:
     """Return how many names of other releases a job has, and how many values that its release refuses."""
-    return len(_list_dated(job)), sum(bool(problem.refused_value) for problem in job.problems)
+    return len(_list_dated(job, with_dropped)), sum(bool(problem.refused_value) for problem in job.problems)
 
 
 def find_fitting_release(framework: Framework, read: Callable[[str], Job]) -> tuple[str, Misfits]:

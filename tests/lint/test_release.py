@@ -219,3 +219,13 @@ def test_a_value_that_another_release_may_take(text: str, version: str, expected
 def test_a_value_is_refused_only_by_releases_that_may_run(stage: str, version: str, count: int) -> None:
     findings = [finding for finding in lint(f"{FACTORY} {stage}", version).findings if finding.code == "ATN441"]
     assert len(findings) == count
+
+
+@pytest.mark.parametrize(("version", "count"), [("0.19.0", 1), ("", 0)])
+@pytest.mark.parametrize("more", ["", "precompute_ref_log_probs: false\n"])  # since 0.17; older releases drop it
+def test_a_name_that_the_framework_drops_dates_nothing(more: str, version: str, count: int) -> None:
+    text = f"base_model: m\nrl: dpo\nflash_attention: true\nsequence_len: 64\nmicro_batch_size: 1\n{more}"
+    request = Request((Source("a.yaml", text, "yaml"),), version=version)
+    snapshot = forget_packages(s.laptop(), "not known")
+    report = run.run(snapshot, request, launches.read_model, launches.read_no_file)
+    assert len([finding for finding in report.findings if finding.code == "ATN442"]) == count
