@@ -11,6 +11,7 @@ from attncheck.core.findings import Finding
 from attncheck.core.launch import Source
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
+from attncheck.doctor.target import apply_target, parse_target
 from attncheck.lint import run
 from attncheck.lint.context import Request
 from attncheck.lint.launches import find_launches
@@ -220,3 +221,20 @@ def test_an_absent_setting_is_no_proof_at_another_setting(words: str, severity: 
 def test_arguments_that_set_everything_are_never_empty(setting: str, is_said: bool) -> None:
     command = f'python3 -m verl.trainer.main_ppo {setting}"$@"'
     assert bool(lint(command, "0.5.0")[0]) == is_said
+
+
+PACKED = "model_name_or_path: m\npacking: true\nmax_seq_length: 64\noutput_dir: o\ndataset_name: d\nbf16: true\n"
+PACKED += "per_device_train_batch_size: 1\nlearning_rate: 2.0e-05\n"
+
+
+@pytest.mark.parametrize(("command", "severity"), [("", "warning"), ("trl sft --config a.yaml\n", "error")])
+def test_a_file_alone_may_be_read_by_any_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, severity: str
+) -> None:
+    """R1-V's sft.py, for which such a file was written, sets dataset_kwargs, so that nothing is packed."""
+    monkeypatch.chdir(tmp_path)
+    file = Source("a.yaml", PACKED, "yaml")
+    source = Source("run.sh", command, "shell") if command else file
+    target = apply_target(s.laptop(), parse_target("h100x8,trl=0.16.0,transformers=4.50.0"))
+    report = run.run(target, Request((source,)), launches.read_model, {"a.yaml": file}.get)
+    assert [finding.severity for finding in report.findings if finding.code == "ATN444"] == [severity]
