@@ -148,8 +148,9 @@ def _add_effects(stage: Stage, results: Sequence[CheckResult]) -> list[CheckResu
     answers: list[dict[str, Any]] = [{"check": "update", "warnings": lines}]
     answers += execution.read_answers(stage.folder, "relations")
     for answer in answers:
-        parts = {kind: tuple(answer.get(kind, ())) for kind in ("violations", "warnings", "notes")}
-        added, is_fault = CheckResult(answer["check"], **parts), bool(parts["violations"])
+        violations, warnings, notes = (tuple(answer.get(kind, ())) for kind in ("violations", "warnings", "notes"))
+        added = CheckResult(answer["check"], violations=violations, warnings=warnings, notes=notes)
+        is_fault = bool(violations)
         measured = (own.check for own in results if own.check == added.check and judge_result(own) != "skipped")
         name = added.check if is_fault else next(measured, "run")
         # a fault also fails a check that could not compare the rest

@@ -183,9 +183,9 @@ def note_patterns(names: Collection[str]) -> None:
         return
     tree = ast.parse("".join(linecache.getlines(str(getattr(sys.modules["__main__"], "__file__", "")))))
     lists = (node for node in ast.walk(tree) if isinstance(node, (ast.List, ast.Tuple, ast.Set)))
-    texts = [[getattr(own, "value", None) for own in node.elts] for node in lists]
-    found = [own for own in texts if any(isinstance(text, str) and any(text in name for name in names) for text in own)]
-    CODE["patterns"] = [text for own in found for text in own if not any(str(text) in name for name in names)]
+    texts = [[str(getattr(own, "value", "")) for own in node.elts] for node in lists]
+    matching = [own for own in texts if any(text and text in name for text in own for name in names)]
+    CODE["patterns"] = [text for own in matching for text in own if not any(text in name for name in names)]
 
 
 def find_script_frame(frame: Any, count: int = sys.maxsize) -> Any:
