@@ -7,11 +7,11 @@ torch nor its own package at the top, because it is loaded before any heavy pack
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from attncheck.core import registry
 from attncheck.core.cases import Case
 from attncheck.core.environment import ExtensionBuild
 from attncheck.core.sharding import Sharding
@@ -85,11 +85,7 @@ def defer(name: str, *arguments: Any, **options: Any) -> Callable[..., Any]:
 
     `arguments` and `options` follow those of each call.
     """
-
-    def call(*given: Any) -> Any:
-        return pkgutil.resolve_name(f"attncheck.attention.calls.{name}")(*given, *arguments, **options)
-
-    return call
+    return registry.defer(f"attention.calls.{name}", *arguments, **options)
 
 
 class Refused(Exception):

@@ -5,9 +5,9 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from attncheck.core.io.failures import is_out_of_resources
 from attncheck.core.io.files import CannotRead, read_bounded
@@ -62,6 +62,18 @@ def list_origins(package: ModuleType, group: str) -> dict[str, str]:
 def load_one(package: ModuleType, group: str, name: str) -> Extension | Broken:
     """Return the extension called `name`, a built-in module or a plugin."""
     return _load_module(name, list_origins(package, group)[name])
+
+
+def defer(name: str, *arguments: Any, **options: Any) -> Callable[..., Any]:
+    """Return a function that calls "lint.frameworks.trl.plan:format_plan", imported at its first call.
+
+    `arguments` and `options` follow those of each call.
+    """
+
+    def call(*given: Any) -> Any:
+        return pkgutil.resolve_name(f"attncheck.{name}")(*given, *arguments, **options)
+
+    return call
 
 
 def _load_module(name: str, origin: str) -> Extension | Broken:

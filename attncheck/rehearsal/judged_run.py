@@ -19,7 +19,7 @@ from attncheck.core.results.rehearsal import CLASS, Difference, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.exports import hide_exports, hide_exports_in_diff
 from attncheck.lint.fields.rehearsing import get_setting
-from attncheck.lint.frameworks.own_loop import LENGTH_OF_TRAINING
+from attncheck.lint.frameworks.own_loop.reading import LENGTH_OF_TRAINING
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal import cutting, execution, missing
 from attncheck.rehearsal.columns import freezes_parameters

@@ -1,15 +1,16 @@
 """Edits of a launch whose settings are keys of a configuration file and options of its command."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from attncheck.core.io.errors import BadUsage
-from attncheck.core.launch import NOWHERE, Edit, Launch, Setting, Source
+from attncheck.core.launch import NOWHERE, Edit, Launch, Setting, Source, Word
 from attncheck.lint.files import editing
 from attncheck.lint.files.configuration import Entry
 
 OptionFormatter = Callable[[str, str], str]  # (field, value) -> an option of the command, ready to paste
+PACKING_SWITCHES = ("packing", "use_packing", "enable_packing", "pack_sequences")  # these take no value
 
 
 @dataclass
@@ -107,3 +108,21 @@ def _merge_overlaps(edits: Iterable[Edit]) -> tuple[Edit, ...]:
         elif not last.text and not edit.text:
             kept[-1] = Edit(last.source, (last.span[0], max(last.span[1], edit.span[1])), "")
     return tuple(kept)
+
+
+def find_switches(launch: Launch, names: Sequence[str]) -> list[tuple[str, Word]]:
+    """Return the options with these names that a launch's command gives without a value, each with its word."""
+    switches = []
+    for word, following in zip(launch.words, (*launch.words[1:], None)):
+        name = word.text.lstrip("-").replace("-", "_")
+        is_bare = following is None or following.text.startswith("-")
+        if word.text.startswith("--") and name in names and is_bare:
+            switches.append((name, word))
+    return switches
+
+
+def drop_switches(launch: Launch, names: Sequence[str]) -> Iterator[Edit]:
+    """Yield the edits that remove these switches from a launch's command."""
+    for _, word in find_switches(launch, names):
+        if word.span[0] >= 0:
+            yield Edit(word.location.source or launch.source.name, word.span, "")

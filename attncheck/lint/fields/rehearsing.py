@@ -118,24 +118,6 @@ def get_first_option(launch: Launch, names: Sequence[str]) -> str:
     return next((get_option(launch, name) for name in find_options(launch, names)), "")
 
 
-def find_switches(launch: Launch, names: Sequence[str]) -> list[tuple[str, Word]]:
-    """Return the options with these names that a launch's command gives without a value, each with its word."""
-    switches = []
-    for word, following in zip(launch.words, (*launch.words[1:], None)):
-        name = word.text.lstrip("-").replace("-", "_")
-        is_bare = following is None or following.text.startswith("-")
-        if word.text.startswith("--") and name in names and is_bare:
-            switches.append((name, word))
-    return switches
-
-
-def drop_switches(launch: Launch, names: Sequence[str]) -> Iterator[Edit]:
-    """Yield the edits that remove these switches from a launch's command."""
-    for _, word in find_switches(launch, names):
-        if word.span[0] >= 0:
-            yield Edit(word.location.source or launch.source.name, word.span, "")
-
-
 def edit_options(launch: Launch, values: Mapping[str, str]) -> Iterator[Edit]:
     """Yield the edits that give these values to the matching options of a launch's command, and keys of its file.
 

@@ -18,7 +18,6 @@ DATA_FILE = re.compile(r"\.(?:jsonl?|parquet|csv)$")
 OTHER_FILE = re.compile(
     r"eval|val(?:id|_|$)|test|dev|config|deepspeed|ds_|fsdp|template|token|output|save|log|result", re.I
 )
-PACKING_SWITCHES = ("packing", "use_packing", "enable_packing", "pack_sequences")  # these take no value
 
 
 def point_to_materials(launch: Launch, materials: Materials) -> dict[str, str]:

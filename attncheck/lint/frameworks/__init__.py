@@ -11,13 +11,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from attncheck.core import registry
 from attncheck.core.program import Style
-from attncheck.lint.fields import Edit, Job, JobCut, Launch, Materials, Plan, SettingProblem, Snapshot, VersionCheck
+from attncheck.core.registry import defer
+from attncheck.lint.fields import Edit, Job, Launch, Plan, SettingProblem, Snapshot, VersionCheck
 
-__all__ = ["Edit", "Framework", "Job", "Launch", "Plan", "SettingProblem", "Snapshot", "VersionCheck"]
+if TYPE_CHECKING:
+    from attncheck.core.rehearsal import JobCut, Materials
+
+__all__ = ["Edit", "Framework", "Job", "Launch", "Plan", "SettingProblem", "Snapshot", "VersionCheck", "defer"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Framework:
     releases: Callable[[], Sequence[str]] = tuple  # the releases with known names, oldest first
     requires: Callable[[str], Sequence[str]] = lambda version: ()  # what a release requires: "transformers>=4.55"
     # Returns how to scale down a launch so that it runs here, or the reason why it cannot; None: not implemented.
-    cut: Callable[[Launch, Job, Materials], JobCut | str] | None = None
+    cut: "Callable[[Launch, Job, Materials], JobCut | str] | None" = None
     own_programs: tuple[str, ...] = ()  # its commands, and its modules with a final dot: ("trl", "trl.")
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pkgutil
+import re
+from pathlib import Path
+
 import pytest
 
 from attncheck.core.facts import Absent, Known
@@ -65,3 +69,12 @@ def test_what_is_written_is_read() -> None:
         "cluster.n_gpus_per_node=8"
     )
     assert (areal.model, areal.plan.precision, areal.world_size) == ("m", "fp16", Known(16))
+
+
+def test_what_frameworks_call_later_is_there() -> None:
+    folder = Path(frameworks.__file__).parent
+    texts = [path.read_text("utf-8") for path in folder.rglob("__init__.py")]
+    names = {name for text in texts for name in re.findall(r'defer\("([\w.:]+)"', text)}
+    assert {"lint.frameworks.trl.rehearsal:cut", "lint.frameworks.slime.plan:format_plan"} <= names
+    for name in names:
+        assert callable(pkgutil.resolve_name(f"attncheck.{name}")), name

@@ -34,12 +34,10 @@ from attncheck.lint.fields import (
     read_fields,
     read_requirements,
 )
-from attncheck.lint.frameworks import Framework
+from attncheck.lint.frameworks import Framework, defer
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 from attncheck.lint.frameworks.axolotl.behaviour import BEHAVIOURS, uses_flash_4
 from attncheck.lint.frameworks.axolotl.changes import make_edits
-from attncheck.lint.frameworks.axolotl.plan import format_plan
-from attncheck.lint.frameworks.axolotl.rehearsal import cut
 from attncheck.lint.frameworks.axolotl.values import AxolotlReading, read_settings
 
 TRAIN_MODULES = ("axolotl.cli.train", "axolotl/cli/train.py")
@@ -253,8 +251,8 @@ FRAMEWORK = Framework(
     read_model_name,
     read,
     write,
-    format_plan,
-    cut=cut,
+    defer("lint.frameworks.axolotl.plan:format_plan"),
+    cut=defer("lint.frameworks.axolotl.rehearsal:cut"),
     entries=list_entries,
     releases=partial(list_releases, "axolotl"),
     requires=partial(read_requirements, "axolotl"),

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from attncheck.lint.fields import (
-    DROP,
+from attncheck.lint.fields import DROP, Job, Launch, is_at_least
+from attncheck.lint.fields.cutting import (
     GPU_OPTIMIZERS,
     LEARNING_RATE,
     OFF_VALUES,
@@ -27,16 +27,13 @@ from attncheck.lint.fields import (
     UNDOCUMENTED,
     WITHOUT_CUDA,
     DataForm,
-    Job,
     JobCut,
-    Launch,
     Materials,
     Objective,
     Targets,
     cut_attention,
     find_data_file,
     get_setting,
-    is_at_least,
     is_on,
     list_left_out,
 )

@@ -26,10 +26,8 @@ from attncheck.lint.fields import (
     SourceLocation,
     switch_to_bool,
 )
-from attncheck.lint.frameworks import Framework
-from attncheck.lint.frameworks.easyr1.plan import format_plan
+from attncheck.lint.frameworks import Framework, defer
 from attncheck.lint.frameworks.easyr1.problems import find_problems
-from attncheck.lint.frameworks.easyr1.rehearsal import cut
 from attncheck.lint.frameworks.easyr1.settings import (
     ACTOR,
     MODEL_PATH,
@@ -169,6 +167,6 @@ FRAMEWORK = Framework(
     read_model_name,
     read,
     write,
-    format_plan,
-    cut=cut,
+    defer("lint.frameworks.easyr1.plan:format_plan"),
+    cut=defer("lint.frameworks.easyr1.rehearsal:cut"),
 )

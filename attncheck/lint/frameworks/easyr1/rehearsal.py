@@ -10,12 +10,11 @@ releases give each the same weight).
 
 import os
 
-from attncheck.lint.fields import (
+from attncheck.lint.fields import Job, Launch
+from attncheck.lint.fields.cutting import (
     LEARNING_RATE,
     WITHOUT_CUDA,
-    Job,
     JobCut,
-    Launch,
     Materials,
     Normalisation,
     Objective,

@@ -33,11 +33,9 @@ from attncheck.lint.fields import (
     read_requirements,
 )
 from attncheck.lint.fields import hugging_face as shared
-from attncheck.lint.frameworks import Framework
+from attncheck.lint.frameworks import Framework, defer
 from attncheck.lint.frameworks.llamafactory import tables
 from attncheck.lint.frameworks.llamafactory.behaviour import BEHAVIOURS, LaunchReading
-from attncheck.lint.frameworks.llamafactory.plan import format_plan
-from attncheck.lint.frameworks.llamafactory.rehearsal import cut
 
 TRUE_VALUES = ("1", "true", "y")
 KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
@@ -224,8 +222,8 @@ FRAMEWORK = Framework(
     read_model_name,
     read,
     write,
-    format_plan,
-    cut=cut,
+    defer("lint.frameworks.llamafactory.plan:format_plan"),
+    cut=defer("lint.frameworks.llamafactory.rehearsal:cut"),
     entries=tables.list_entries,
     releases=partial(list_releases, "llamafactory"),
     requires=partial(read_requirements, "llamafactory"),

@@ -22,17 +22,15 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from attncheck.lint.fields import (
-    DROP,
+from attncheck.lint.fields import DROP, Job, Launch
+from attncheck.lint.fields.cutting import (
     OFF_VALUES,
     PICTURE_LENGTH,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
     UNDOCUMENTED,
     WHOLE_ROWS,
-    Job,
     JobCut,
-    Launch,
     Materials,
     Objective,
     Targets,

@@ -22,9 +22,8 @@ from attncheck.lint.fields import (
     SourceLocation,
     changes_to_edits,
 )
-from attncheck.lint.frameworks import Framework
+from attncheck.lint.frameworks import Framework, defer
 from attncheck.lint.frameworks.megatron.options import MegatronReading, is_own_launch, parse_launch_options
-from attncheck.lint.frameworks.megatron.plan import format_plan
 from attncheck.lint.frameworks.megatron.problems import find_problems
 
 KEY_NAMES: Mapping[Key, tuple[str, ...]] = {
@@ -135,4 +134,13 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
     return changes_to_edits(launch, changes, lambda name, value: f"--{name} {shlex.quote(value)}")
 
 
-FRAMEWORK = Framework("megatron", "megatron-core", "0.19.0", detect_trainer, read_model_name, read, write, format_plan)
+FRAMEWORK = Framework(
+    "megatron",
+    "megatron-core",
+    "0.19.0",
+    detect_trainer,
+    read_model_name,
+    read,
+    write,
+    defer("lint.frameworks.megatron.plan:format_plan"),
+)

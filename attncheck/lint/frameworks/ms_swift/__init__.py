@@ -35,13 +35,11 @@ from attncheck.lint.fields import (
     read_requirements,
     value_or,
 )
-from attncheck.lint.frameworks import Framework
+from attncheck.lint.frameworks import Framework, defer
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.behaviour import BEHAVIOURS
 from attncheck.lint.frameworks.ms_swift.changes import make_edits
 from attncheck.lint.frameworks.ms_swift.megatron import build_megatron_job, read_megatron_settings
-from attncheck.lint.frameworks.ms_swift.plan import format_plan
-from attncheck.lint.frameworks.ms_swift.rehearsal import cut
 from attncheck.lint.frameworks.ms_swift.values import MsSwiftReading, field_name, find_command, read_settings
 
 OWN_KEYS = frozenset(  # a file with `model` and one of these is ms-swift's
@@ -356,8 +354,8 @@ FRAMEWORK = Framework(
     read_model_name,
     read,
     write,
-    format_plan,
-    cut=cut,
+    defer("lint.frameworks.ms_swift.plan:format_plan"),
+    cut=defer("lint.frameworks.ms_swift.rehearsal:cut"),
     entries=list_entries,
     releases=partial(list_releases, "ms_swift"),
     requires=partial(read_requirements, "ms_swift"),

@@ -16,16 +16,14 @@ ones. Other losses are not known here.
 import os
 from collections.abc import Mapping
 
-from attncheck.lint.fields import (
-    DROP,
+from attncheck.lint.fields import DROP, Job, Launch
+from attncheck.lint.fields.cutting import (
     PICTURE_LENGTH,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
     UNDOCUMENTED,
     DataForm,
-    Job,
     JobCut,
-    Launch,
     Materials,
     Objective,
     Targets,

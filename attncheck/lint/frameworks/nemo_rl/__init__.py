@@ -28,8 +28,7 @@ from attncheck.lint.fields import (
     changes_to_edits,
     switch_to_bool,
 )
-from attncheck.lint.frameworks import Framework
-from attncheck.lint.frameworks.nemo_rl.plan import format_plan
+from attncheck.lint.frameworks import Framework, defer
 from attncheck.lint.frameworks.nemo_rl.problems import find_problems
 from attncheck.lint.frameworks.nemo_rl.settings import NemoReading, parse_launch_settings
 from attncheck.lint.idle_programs import ENDS_AT_ONCE
@@ -157,4 +156,13 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
     return changes_to_edits(launch, changes, lambda name, value: shlex.quote(f"{name}={value}"))
 
 
-FRAMEWORK = Framework("nemo-rl", "nemo-rl", "0.7.0", detect_trainer, read_model_name, read, write, format_plan)
+FRAMEWORK = Framework(
+    "nemo-rl",
+    "nemo-rl",
+    "0.7.0",
+    detect_trainer,
+    read_model_name,
+    read,
+    write,
+    defer("lint.frameworks.nemo_rl.plan:format_plan"),
+)

@@ -28,12 +28,10 @@ from attncheck.lint.fields import (
     UnknownSetting,
     list_releases,
 )
-from attncheck.lint.frameworks import Framework
+from attncheck.lint.frameworks import Framework, defer
 from attncheck.lint.frameworks.openrlhf import forks, names
 from attncheck.lint.frameworks.openrlhf.behaviour import find_setting_problems
 from attncheck.lint.frameworks.openrlhf.changes import build_edits
-from attncheck.lint.frameworks.openrlhf.plan import plan_settings
-from attncheck.lint.frameworks.openrlhf.rehearsal import cut
 from attncheck.lint.frameworks.openrlhf.values import ParsedOption, Values, parse_trainer_options
 from attncheck.lint.launchers.options import EVERY_GPU
 
@@ -279,8 +277,8 @@ FRAMEWORK = Framework(
     find_model,
     read_job,
     write_settings,
-    plan_settings,
-    cut=cut,
+    defer("lint.frameworks.openrlhf.plan:plan_settings"),
+    cut=defer("lint.frameworks.openrlhf.rehearsal:cut"),
     releases=partial(list_releases, "openrlhf"),
     requires=partial(_required_packages, ""),
     own_programs=forks.list_own_modules(),

@@ -12,20 +12,17 @@ trainer/ppo_utils/replay_buffer.py:286), except in 0.10.3 (models/loss.py:10: th
 
 from collections.abc import Mapping
 
-from attncheck.lint.fields import (
-    DROP,
+from attncheck.lint.fields import DROP, Job, Launch, is_at_least
+from attncheck.lint.fields.cutting import (
     LEARNING_RATE,
     WITHOUT_CUDA,
-    Job,
     JobCut,
-    Launch,
     Materials,
     Normalisation,
     Objective,
     PolicyGradient,
     cut_attention,
     get_setting,
-    is_at_least,
     is_number,
     is_on,
 )

@@ -13,13 +13,11 @@ chosen answers' own loss: the mean over answers of each one's mean).
 
 from dataclasses import replace
 
-from attncheck.lint.fields import (
-    DROP,
+from attncheck.lint.fields import DROP, Job, Launch, is_at_least
+from attncheck.lint.fields.cutting import (
     WITHOUT_CUDA,
     DataForm,
-    Job,
     JobCut,
-    Launch,
     Materials,
     Objective,
     Targets,
@@ -27,7 +25,6 @@ from attncheck.lint.fields import (
     cut_attention,
     find_data_file,
     get_setting,
-    is_at_least,
     is_on,
     list_other_references,
     make_objective,

@@ -25,11 +25,9 @@ from attncheck.lint.fields import (
     SourceLocation,
     changes_to_edits,
 )
-from attncheck.lint.frameworks import Framework
+from attncheck.lint.frameworks import Framework, defer
 from attncheck.lint.frameworks.megatron.options import MegatronReading, parse_launch_options
-from attncheck.lint.frameworks.slime.plan import format_plan
 from attncheck.lint.frameworks.slime.problems import find_problems
-from attncheck.lint.frameworks.slime.rehearsal import cut
 
 TELLTALE_OPTIONS = frozenset(  # two identify slime; from v0.1.0 to v0.3.1 slime/utils/arguments.py and miles
     {
@@ -156,4 +154,14 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
     return changes_to_edits(launch, changes, lambda name, value: f"--{name} {shlex.quote(value)}".removesuffix(" ''"))
 
 
-FRAMEWORK = Framework("slime", "slime", "0.3.1", detect_trainer, read_model_name, read, write, format_plan, cut=cut)
+FRAMEWORK = Framework(
+    "slime",
+    "slime",
+    "0.3.1",
+    detect_trainer,
+    read_model_name,
+    read,
+    write,
+    defer("lint.frameworks.slime.plan:format_plan"),
+    cut=defer("lint.frameworks.slime.rehearsal:cut"),
+)

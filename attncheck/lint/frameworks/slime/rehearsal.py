@@ -10,12 +10,11 @@ the tokens of all), utils/ppo_utils.py (`compute_policy_loss`, `compute_cispo_lo
 
 import os
 
-from attncheck.lint.fields import (
+from attncheck.lint.fields import Job, Launch
+from attncheck.lint.fields.cutting import (
     LEARNING_RATE,
     WITHOUT_CUDA,
-    Job,
     JobCut,
-    Launch,
     Materials,
     Normalisation,
     Objective,

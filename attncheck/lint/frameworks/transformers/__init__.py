@@ -37,9 +37,7 @@ from attncheck.lint.fields import (
 )
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.files.python import TRAINING_ARGUMENTS, read_settings_class
-from attncheck.lint.frameworks import Framework
-from attncheck.lint.frameworks.transformers.plan import format_plan
-from attncheck.lint.frameworks.transformers.rehearsal import cut
+from attncheck.lint.frameworks import Framework, defer
 from attncheck.lint.programs.own_models import find_own_model
 from attncheck.lint.programs.paths import lacks_word
 from attncheck.lint.programs.places import find_tree
@@ -204,8 +202,8 @@ FRAMEWORK = Framework(
     read_model_name,
     read,
     write,
-    format_plan,
-    cut=cut,
+    defer("lint.frameworks.transformers.plan:format_plan"),
+    cut=defer("lint.frameworks.transformers.rehearsal:cut"),
     general=True,
     releases=partial(list_releases, "transformers"),
     own_programs=("transformers.",),

@@ -7,22 +7,18 @@ loss is the mean over `num_items_in_batch` (transformers 5.17.0 trainer.py `get_
 
 import json
 
-from attncheck.lint.fields import (
-    DROP,
-    PACKING_SWITCHES,
+from attncheck.lint.fields import DROP, PACKING_SWITCHES, Job, Launch, find_switches
+from attncheck.lint.fields.cutting import (
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
     UNDOCUMENTED,
     WHOLE_ROWS,
-    Job,
     JobCut,
-    Launch,
     Materials,
     Objective,
     cut_attention,
     cut_training_arguments,
     find_data_option,
-    find_switches,
     get_option,
     keep_taken,
     list_left_out,

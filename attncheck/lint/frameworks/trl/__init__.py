@@ -37,11 +37,9 @@ from attncheck.lint.fields import (
     read_requirements,
 )
 from attncheck.lint.fields import hugging_face as shared
-from attncheck.lint.frameworks import Framework
+from attncheck.lint.frameworks import Framework, defer
 from attncheck.lint.frameworks.trl import tables
 from attncheck.lint.frameworks.trl.behaviour import BEHAVIOURS, POSITIONS_ALWAYS_SINCE, LaunchReading
-from attncheck.lint.frameworks.trl.plan import format_plan
-from attncheck.lint.frameworks.trl.rehearsal import cut
 from attncheck.lint.programs.own_models import find_own_model
 
 KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
@@ -267,8 +265,8 @@ FRAMEWORK = Framework(
     read_model_name,
     read,
     write,
-    format_plan,
-    cut=cut,
+    defer("lint.frameworks.trl.plan:format_plan"),
+    cut=defer("lint.frameworks.trl.rehearsal:cut"),
     releases=partial(list_releases, "trl"),
     requires=partial(read_requirements, "trl"),
     entries=tables.list_entries,

@@ -9,16 +9,14 @@ gradients of its tokens' mean. trainer/rloo_trainer.py (`_compute_loss`: the mea
 ratio; the KL term is part of the reward). GRPO of 0.24.0, 0.21.0, 0.19.1 and 0.16.1 (the loss and its default).
 """
 
-from attncheck.lint.fields import (
-    DROP,
+from attncheck.lint.fields import DROP, Job, is_at_least
+from attncheck.lint.fields.cutting import (
     DataForm,
-    Job,
     Materials,
     Normalisation,
     Objective,
     PolicyGradient,
     get_setting,
-    is_at_least,
     is_number,
 )
 

@@ -17,8 +17,8 @@ other trainers are not known here; their batches, documents and updates are judg
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from attncheck.lint.fields import (
-    DROP,
+from attncheck.lint.fields import DROP, Job, Launch, is_at_least, list_releases
+from attncheck.lint.fields.cutting import (
     OFF_VALUES,
     PICTURE_LENGTH,
     TEXT_COLUMNS,
@@ -27,9 +27,7 @@ from attncheck.lint.fields import (
     UNDOCUMENTED,
     WHOLE_ROWS,
     DataForm,
-    Job,
     JobCut,
-    Launch,
     Materials,
     Objective,
     Targets,
@@ -38,13 +36,11 @@ from attncheck.lint.fields import (
     cut_training_arguments,
     drop_reference,
     get_setting,
-    is_at_least,
     is_hub_name,
     is_number,
     is_on,
     keep_taken,
     list_left_out,
-    list_releases,
     make_objective,
     misses_program,
     point_to_materials,

@@ -7,11 +7,9 @@ source; each claim says where.
 from functools import partial
 
 from attncheck.lint.fields.releases import list_releases
-from attncheck.lint.frameworks import Framework
+from attncheck.lint.frameworks import Framework, defer
 from attncheck.lint.frameworks.verl.given import find_trainer
 from attncheck.lint.frameworks.verl.job import find_model, read_job
-from attncheck.lint.frameworks.verl.plan import plan_settings
-from attncheck.lint.frameworks.verl.rehearsal import cut
 from attncheck.lint.frameworks.verl.tables import find_release
 from attncheck.lint.frameworks.verl.writing import write_settings
 
@@ -23,8 +21,8 @@ FRAMEWORK = Framework(
     find_model,
     read_job,
     write_settings,
-    plan_settings,
-    cut=cut,
+    defer("lint.frameworks.verl.plan:plan_settings"),
+    cut=defer("lint.frameworks.verl.rehearsal:cut"),
     releases=partial(list_releases, "verl"),
     requires=lambda version: find_release(version).required_packages(),
     own_programs=("verl.",),

@@ -8,20 +8,18 @@ A tree of 0.3.0.post1 or older uses CUDA and FSDP1 by name, has no number of ste
 tokens, on the rank or across ranks (`balance_dp_token`): verl 0.1 trainer/fsdp_sft_trainer.py:115, :239, :263, :333.
 """
 
-from attncheck.lint.fields import (
+from attncheck.lint.fields import Job, Launch, is_at_least
+from attncheck.lint.fields.cutting import (
     OFF_VALUES,
     UNDOCUMENTED,
     WITHOUT_CUDA,
     DataForm,
-    Job,
     JobCut,
-    Launch,
     Materials,
     Objective,
     cut_attention,
     find_data_file,
     get_setting,
-    is_at_least,
     is_on,
 )
 from attncheck.lint.frameworks.verl.given import parse_hydra_inputs, resolve_config

@@ -17,22 +17,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from attncheck.lint.fields import (
-    DROP,
+from attncheck.lint.fields import DROP, NOWHERE, Job, Launch, Setting, is_at_least
+from attncheck.lint.fields.cutting import (
     LEARNING_RATE,
-    NOWHERE,
     WITHOUT_CUDA,
-    Job,
     JobCut,
-    Launch,
     Materials,
     Normalisation,
     Objective,
     PolicyGradient,
-    Setting,
     cut_attention,
     get_setting,
-    is_at_least,
     is_number,
     is_on,
 )

@@ -6,17 +6,15 @@ mean over the tokens of the whole batch and all ranks). trainer/fsdp_sft_trainer
 `old_sft_rehearsal`.
 """
 
-from attncheck.lint.fields import (
+from attncheck.lint.fields import Job, Launch, is_at_least
+from attncheck.lint.fields.cutting import (
     WITHOUT_CUDA,
-    Job,
     JobCut,
-    Launch,
     Materials,
     Objective,
     cut_attention,
     find_data_file,
     get_setting,
-    is_at_least,
 )
 from attncheck.lint.frameworks.verl.old_sft_rehearsal import cut_old_sft, is_old_sft
 from attncheck.lint.frameworks.verl.policy_rehearsal import CPU_PLATFORM, cut_policy

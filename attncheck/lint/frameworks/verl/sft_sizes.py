@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from attncheck.lint.fields import LEARNING_RATE, Job, Materials
+from attncheck.lint.fields import Job
+from attncheck.lint.fields.cutting import LEARNING_RATE, Materials
 
 
 def count_groups(job: Job, materials: Materials) -> int:

@@ -1,10 +1,4 @@
-"""A user's own script with its own training loop: it is rehearsed, but never linted.
-
-Its source trains a model that it loads, or it has options common to many scripts: those of the model, the data and the
-output, together with a learning rate or a number of epochs or steps. Its loss is not documented. A loss that is some
-mean over its targets is assumed to be intended, and any other loss is not judged. The number of steps cannot be set, so
-the script is ended after its steps. Its output folder need not be an option, because own scripts run only where the
-user's files are protected."""
+"""Reads, corrects and scales down a launch of a user's own script by the options that many scripts have in common."""
 
 import itertools
 from collections.abc import Mapping
@@ -12,30 +6,33 @@ from dataclasses import replace
 
 from attncheck.lint.fields import (
     DROP,
-    LEARNING_RATE,
-    LENGTH_OPTIONS,
-    MODEL_OPTIONS,
     NOWHERE,
     PACKING_SWITCHES,
-    UNDOCUMENTED,
     Edit,
     Job,
-    JobCut,
     Known,
     Launch,
-    Materials,
     Plan,
     Setting,
     Snapshot,
     SourceLocation,
     VersionCheck,
     Word,
-    cut_attention,
     drop_switches,
+    find_switches,
+)
+from attncheck.lint.fields import hugging_face as shared
+from attncheck.lint.fields.cutting import (
+    LEARNING_RATE,
+    LENGTH_OPTIONS,
+    MODEL_OPTIONS,
+    UNDOCUMENTED,
+    JobCut,
+    Materials,
+    cut_attention,
     edit_options,
     find_data_option,
     find_options,
-    find_switches,
     get_first_option,
     get_option,
     is_folder,
@@ -44,8 +41,6 @@ from attncheck.lint.fields import (
     point_to_materials,
     stand_in,
 )
-from attncheck.lint.fields import hugging_face as shared
-from attncheck.lint.frameworks import Framework
 from attncheck.lint.programs.own_models import find_own_model, read_own_model
 from attncheck.lint.programs.trainers import OWN_LOOP
 
@@ -172,18 +167,3 @@ def _limit_sizes(launch: Launch, names: tuple[str, ...], limit: int) -> dict[str
     """Return the sizes that a launch sets, reduced to the limit."""
     values = {name: get_option(launch, name) for name in find_options(launch, names)}
     return {name: str(min(int(float(value)), limit)) for name, value in values.items() if is_number(value)}
-
-
-FRAMEWORK = Framework(
-    "script",
-    "",
-    "",
-    detect_trainer,
-    read_model_name,
-    read,
-    write,
-    format_plan,
-    cut=cut,
-    general=True,
-    is_linted=False,
-)
