@@ -35,7 +35,9 @@ from attncheck.lint.sources import read_source
 
 CLOSE_MATCH = 0.8
 NUMBER = re.compile(r"\d[\w.]*")
-QUOTED_CHECK = re.compile(r"(\w+) [\w.]+ ([\w/]+\.py):.*?: ((?:if .+: )?assert .+)")
+QUOTED_CODE = re.compile(r"(\w+) [\w.]+ ([\w/]+\.py):[^:]*: (.+)")
+ASSERTION = re.compile(r"(?:if .+: )?assert ")
+CALLED = re.compile(r"\b[A-Za-z_]\w*\(")
 # Launchers that append the rank's number to the program's options: the option, the switch against it, and the source.
 APPENDING = {
     "torch.distributed.launch": ("--local-rank", "use_env", "torch 2.13.0 distributed/launch.py:170, unless --use-env"),
@@ -69,22 +71,24 @@ def _identify(problem: SettingProblem) -> tuple[str, SourceLocation, str]:
 
 
 def leave_out_removed_checks(job: Job, launch: Launch) -> Job:
-    """Return the job without refusals by an assertion that the framework's source next to the launch does not have."""
-    quotes = (QUOTED_CHECK.match(" ".join(problem.evidence[:1])) for problem in job.problems)
-    is_removed = [quote is not None and _lacks_line(launch, *quote.groups()) for quote in quotes]
+    """Return the job without problems of code that the framework's source next to the launch does not have."""
+    quotes = (QUOTED_CODE.match(" ".join(problem.evidence[:1])) for problem in job.problems)
+    is_removed = [quote is not None and _lacks_code(launch, *quote.groups()) for quote in quotes]
     kept = tuple(problem for problem, removed in zip(job.problems, is_removed) if not removed)
-    remark = f"left out, because the tree lacks the assertion: {sum(is_removed)}"
+    remark = f"left out, because the tree lacks the code: {sum(is_removed)}"
     return replace(job, problems=kept, remarks=(*job.remarks, remark)) if any(is_removed) else job
 
 
-def _lacks_line(launch: Launch, package: str, path: str, line: str) -> bool:
+def _lacks_code(launch: Launch, package: str, path: str, quote: str) -> bool:
+    """Return whether a file of the tree lacks an assertion, or a function that is called in another quoted line."""
     place = find_program(launch, Entry(package), ())
     try:
-        text = read_source(str(place[1].folders[0] / package / path), pipes=False).text if place is not None else line
+        text = read_source(str(place[1].folders[0] / package / path), pipes=False).text if place is not None else quote
     except AttncheckError:
         return False
-    code = "".join(written.partition("#")[0] for written in text.splitlines())
-    return "".join(line.split()) not in "".join(code.split())
+    code = "".join("".join(written.partition("#")[0] for written in text.splitlines()).split())
+    parts = "".join(quote.split()).split("…") if ASSERTION.match(quote) else CALLED.findall(quote)
+    return any(part not in code for part in parts)
 
 
 def _may_train_otherwise(framework: str, launch: Launch) -> bool:

@@ -25,6 +25,9 @@ DATA_PARALLEL_LOSS = (  # read in 4.45.2, 4.46.3, 4.56.2, 4.57.1, 4.57.6, 5.0.0,
                "each replica divides by num_items_in_batch of all replicas, and loss.mean() divides again by their "
                "number"),
 )  # fmt: skip
+# Of a loss without num_items_in_batch the mean is right: the model's forward takes no **kwargs. So do GPT-2's in 4.48.1,
+# and in 4.51.3 only those of decoders of Bart and its like among the …ForCausalLM.
+TAKES_COUNT_SINCE = "4.51"
 ONE_GPU_EACH = "start it with accelerate launch or torchrun, or with CUDA_VISIBLE_DEVICES=0"
 LEAKS_RAISE_SINCE = "5.20.0"  # integrations/hub_kernels.py: since this release, cu_seqlens without causal-conv1d raise
 PROCESS_LAUNCHERS = frozenset(
@@ -244,6 +247,7 @@ def check_data_parallel(launch: Launch, snapshot: Snapshot, transformers: str) -
     """Yield the problem of a Trainer that averages the replicas' losses, each already divided by the batch's tokens."""
     gpus = count_data_parallel_gpus(launch, snapshot)
     constraint = find_constraint(DATA_PARALLEL_LOSS, transformers)
+    is_counted = isinstance(snapshot.model, Known) and is_at_least(transformers, TAKES_COUNT_SINCE)
     if gpus and constraint is not None:
         yield SettingProblem(
             "wrong",
@@ -251,7 +255,7 @@ def check_data_parallel(launch: Launch, snapshot: Snapshot, transformers: str) -
             (constraint.evidence,),
             launch.words[0].location,
             advice=ONE_GPU_EACH,
-            mild=launch.trainers is None,  # the program was not read
+            mild=launch.trainers is None or not is_counted,  # the program was not read, or the model's forward
         )
 
 

@@ -3,7 +3,7 @@
 What it checks: `expandable_segments:True` in the allocator's settings with vllm older than 0.20.1; with a newer one,
 only under the new name PYTORCH_ALLOC_CONF, which vllm's guard does not check and torch before 2.9
 does not read. A launch is judged only if it uses sleep mode: by an option of that name, or through verl since 0.2,
-which sleeps unless `free_cache_engine` is off.
+which sleeps unless `free_cache_engine` is off. ms-swift since 3.9 turns them off around the engine.
 
 Why it matters: with sleep mode (`--vllm.enable_sleep`, colocated rollout) the engine stops with "Expandable segments
 are not compatible with memory pool".
@@ -23,6 +23,7 @@ from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Job, Known, Problem, Problems, Rule, Snapshot, Version, need, value_or
 from attncheck.doctor.rules.environment_variables.alloc_conf_disagree import NEW_NAME, OLD_NAME
 
+SWIFT_SWITCHES_SINCE = "3.9"  # trainers/rlhf_trainer/utils.py, set_expandable_segments
 VLLM_READS_NEW_NAME = "0.11.1"  # the first release with torch 2.9, which reads PYTORCH_ALLOC_CONF
 SLEEP_OPTION = re.compile(r"sleep(_level|_mode)?$")
 OFF = ("0", "false", "no", "off", "null", "none")
@@ -57,6 +58,8 @@ def check(snapshot: Snapshot) -> Problems:
 def _sleeps(job: Job) -> bool:
     """Return whether a launch puts vllm to sleep between rollouts."""
     values = {setting.name.rpartition(".")[2].lstrip("-+").replace("-", "_"): setting for setting in job.settings}
+    if job.framework == "ms-swift" and Version(job.version) >= Version(SWIFT_SWITCHES_SINCE):
+        return False
     if job.framework in ("verl", "easyr1"):
         keeps_cache = "free_cache_engine" in values and values["free_cache_engine"].value.lower() in OFF
         return not keeps_cache and not (job.framework == "verl" and f"{job.version}.".startswith("0.1."))

@@ -21,13 +21,14 @@ def with_setting(name: str, value: str, framework: str = "trl", version: str = "
 
 
 FIRES = {
-    "ms-swift sleeps": with_setting("--sleep_level", "1", framework="ms-swift"),
+    "ms-swift sleeps": with_setting("--sleep_level", "1", framework="ms-swift", version="3.8.3"),
     "verl sleeps": with_setting("trainer.nnodes", "1", framework="verl", version="0.5.0"),
     "0.20.0": with_vllm("0.20.0", PYTORCH_CUDA_ALLOC_CONF=ON),
     "0.20.1 does not see the new name": with_vllm("0.20.1", PYTORCH_ALLOC_CONF=ON),
 }
 SILENT = {
     "a launch without sleep mode": with_setting("--use_vllm", "true"),
+    "ms-swift switches them off": with_setting("--sleep_level", "1", framework="ms-swift", version="3.9.0"),
     "sleep level 0": with_setting("--sleep_level", "0", framework="ms-swift"),
     "verl that keeps its cache": with_setting(
         "actor_rollout_ref.rollout.free_cache_engine", "False", framework="verl", version="0.5.0"
