@@ -25,8 +25,8 @@ DATA_PARALLEL_LOSS = (  # read in 4.45.2, 4.46.3, 4.56.2, 4.57.1, 4.57.6, 5.0.0,
                "each replica divides by num_items_in_batch of all replicas, and loss.mean() divides again by their "
                "number"),
 )  # fmt: skip
-# Of a loss without num_items_in_batch the mean is right: the model's forward takes no **kwargs. So do GPT-2's in 4.48.1,
-# and in 4.51.3 only those of decoders of Bart and its like among the …ForCausalLM.
+# The mean is right if the model's forward takes no **kwargs, and so no num_items_in_batch: GPT-2's of 4.48.1, but in
+# 4.51.3 only those of decoders of Bart and its like among the …ForCausalLM.
 TAKES_COUNT_SINCE = "4.51"
 ONE_GPU_EACH = "start it with accelerate launch or torchrun, or with CUDA_VISIBLE_DEVICES=0"
 LEAKS_RAISE_SINCE = "5.20.0"  # integrations/hub_kernels.py: since this release, cu_seqlens without causal-conv1d raise
