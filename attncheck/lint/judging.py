@@ -247,6 +247,7 @@ def locate_in_host(job: Job, launch: Launch) -> Job:
         settings=tuple(replace(setting, location=move(setting.location)) for setting in job.settings),
         variables=tuple(replace(setting, location=move(setting.location)) for setting in job.variables),
         unknown_settings=tuple(replace(item, location=move(item.location)) for item in job.unknown_settings),
+        problems=tuple(replace(item, location=move(item.location)) for item in job.problems),
     )
 
 

@@ -55,19 +55,21 @@ def keep_certain_problems(job: Job, launch: Launch, read_others: Callable[[], It
         return job
     is_open = job.framework in CHOOSING_FRAMEWORKS and _may_train_otherwise(job.framework, launch)
     kept = tuple(problem for problem in job.problems if problem.universal or not is_open)
+    written = {setting.location for setting in job.settings}
     others = iter(read_others())
     while not all(problem.universal for problem in kept) and (other := next(others, None)) is not None:
-        seen = set(map(_identify, other.problems))
-        kept = tuple(item for item in kept if item.universal or _identify(item) in seen)
+        seen = {_identify(problem, written) for problem in other.problems}
+        kept = tuple(item for item in kept if item.universal or _identify(item, written) in seen)
     left_out = len(job.problems) - len(kept)
     reason = "trainer of its program" if is_open else f"release of {job.framework}"
     remark = f"conclusions that depend on which {reason} runs were left out: {left_out}"
     return replace(job, problems=kept, remarks=(*job.remarks, remark)) if left_out else job
 
 
-def _identify(problem: SettingProblem) -> tuple[str, SourceLocation, str]:
-    """Return what makes a problem the same one in two releases, whose numbers may differ."""
-    return problem.consequence, problem.location, NUMBER.sub("", problem.message)
+def _identify(problem: SettingProblem, written: Collection[SourceLocation]) -> tuple[str, SourceLocation, str]:
+    """Return what makes a problem the same one in two releases: its setting, or its message but for numbers."""
+    is_of_setting = problem.location in written
+    return problem.consequence, problem.location, "" if is_of_setting else NUMBER.sub("", problem.message)
 
 
 def leave_out_removed_checks(job: Job, launch: Launch) -> Job:

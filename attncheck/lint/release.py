@@ -19,6 +19,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.requirements import is_version_allowed, parse_requirement
 from attncheck.lint.fields.releases import list_allowed, list_releases, parse_release, parse_version
 from attncheck.lint.frameworks import Framework
+from attncheck.lint.open_ends import CHOOSING_FRAMEWORKS
 
 MAX_READINGS = 8  # each reads the launch once with the names of one release
 OLDER_READINGS = 4  # for a launch whose release is guessed
@@ -150,9 +151,10 @@ def _iter_older_fits(
     takes fewer and the next, such as a fork or a pinned commit, has all names too.
     """
     older = [release for release in framework.releases() if parse_version(release) < parse_version(version)]
+    counts_dropped = framework.name in CHOOSING_FRAMEWORKS  # else the program runs without the name
 
     def is_fit(index: int) -> bool:
-        return _count_misfits(read(older[index]), with_dropped=False) <= misfits  # a dropped name is no reason to end
+        return _count_misfits(read(older[index]), counts_dropped) <= misfits
 
     first_fit, last_misfit = len(older), -1
     for index in dict.fromkeys(
@@ -170,15 +172,15 @@ def _iter_older_fits(
         yield older[last_misfit]
 
 
-def _list_dated(job: Job, with_dropped: bool = True) -> list[UnknownSetting]:
+def _list_dated(job: Job) -> list[UnknownSetting]:
     """Return the unknown settings of a job that some other release has."""
-    dated = (unknown for unknown in job.unknown_settings if unknown.now or unknown.since)
-    return [unknown for unknown in dated if with_dropped or not unknown.dropped]
+    return [unknown for unknown in job.unknown_settings if unknown.now or unknown.since]
 
 
-def _count_misfits(job: Job, with_dropped: bool = True) -> Misfits:
+def _count_misfits(job: Job, counts_dropped: bool = True) -> Misfits:
     """Return how many names of other releases a job has, and how many values that its release refuses."""
-    return len(_list_dated(job, with_dropped)), sum(bool(problem.refused_value) for problem in job.problems)
+    dated = [unknown for unknown in _list_dated(job) if counts_dropped or not unknown.dropped]
+    return len(dated), sum(bool(problem.refused_value) for problem in job.problems)
 
 
 def find_fitting_release(framework: Framework, read: Callable[[str], Job]) -> tuple[str, Misfits]:
