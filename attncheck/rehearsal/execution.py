@@ -237,22 +237,6 @@ def count_ranks(folder: str, record: str = "rank-*.pt") -> int:
     return len(list((Path(folder) / "watch").glob(record)))
 
 
-def name_own_class(folder: str) -> str:
-    """Return the class of the job's model if the job's own process computed its reference, "" otherwise."""
-    return next((name for kind, name in _read_notes(folder) if kind == "class"), "")
-
-
-def name_read_kind(folder: str) -> str:
-    """Return the only type of model that a script reads from the small model of another type, "" if there is none."""
-    kinds = [name for kind, name in _read_notes(folder) if kind == "kind"]
-    return kinds[0] if len(kinds) == 1 else ""
-
-
-def name_untrained(folder: str) -> str:
-    """Return the class of a model that is called in training mode and has no trained parameter, "" if there is none."""
-    return next((name for kind, name in _read_notes(folder) if kind == "untrained"), "")
-
-
 def read_watcher_failures(folder: str, status: int | None = 0) -> str:
     """Return why the watcher could not enter a process, "" if it could, or if the launch's exit status explains it."""
     watch = Path(folder) / "watch"
@@ -301,14 +285,15 @@ def list_watched_differences(folder: str) -> tuple[Difference, ...]:
     )
 
 
-def list_unread(folder: str) -> list[str]:
-    """Return the functions of the script that ended on the synthetic rows."""
-    return [name.partition(" ")[0] for kind, name in _read_notes(folder) if kind == "unread"]
+def list_noted(folder: str, kind: str) -> list[str]:
+    """Return the names in the watcher's notes of a kind.
 
-
-def list_loss_settings(folder: str) -> dict[str, str]:
-    """Return the settings of the loss that a script's trainer had, except for defaults."""
-    return dict(name.split("=", 1) for kind, name in _read_notes(folder) if kind == "loss" and "=" in name)
+    "class": that of the job's model if the job's own process computed its reference; "kind": the types of model that a
+    script reads from the small one of another type; "untrained": the classes of models that are called in training mode
+    and have no trained parameter; "unread": the script's functions that ended on the synthetic rows, with their errors;
+    "loss": settings of the loss that a script's trainer had.
+    """
+    return [name for own, name in _read_notes(folder) if own == kind]
 
 
 def _format_notes(folder: str, lines: Mapping[str, str]) -> list[str]:

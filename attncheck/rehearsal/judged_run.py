@@ -55,7 +55,7 @@ def run_once(stage: Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> 
     ended = execute(stage, _ask_to_continue(stage, cut_launch), materials.steps, prefix)
     cut, made = _take_loss_settings(stage, cut)
     stage.report_progress(prefix + "comparing with the float32 reference")
-    ranks, own_class = execution.count_ranks(stage.folder), execution.name_own_class(stage.folder)
+    ranks, own_class = execution.count_ranks(stage.folder), "".join(execution.list_noted(stage.folder, "class")[:1])
     copies = execution.describe_data_parallel(stage.folder)
     is_observed = ranks > 0 and not copies
     results = [_judge_end(stage, cut, ended, copies, is_observed)]
@@ -191,7 +191,8 @@ def _list_left_out(stage: Stage, cut: JobCut, own_class: str) -> tuple[str, ...]
 
 def _take_loss_settings(stage: Stage, cut: JobCut) -> tuple[JobCut, tuple[str, ...]]:
     """Return a cut with the objective of the settings that the script's trainer had, and a remark on new ones."""
-    job, made = stage.read.job, execution.list_loss_settings(stage.folder)
+    noted = execution.list_noted(stage.folder, "loss")
+    job, made = stage.read.job, dict(text.split("=", 1) for text in noted if "=" in text)
     new = {name: value for name, value in made.items() if not _is_same(value, get_setting(job, name) or "")}
     if not new or "ATTNCHECK_ROWS" not in cut.environ:
         return cut, ()
@@ -227,8 +228,8 @@ def _explain_blindness(stage: Stage, lines: Sequence[str]) -> str:
     failure = execution.read_watcher_failures(stage.folder) or execution.describe_data_parallel(stage.folder)
     error = next((line.strip()[:200] for line in reversed(lines) if LOGGED_ERROR.search(line)), "")
     blind = "the launch succeeded, but no step of a transformers model was observed"
-    if untrained := execution.name_untrained(stage.folder):
-        blind += f": the {untrained} that it calls in training mode has no trained parameter, as if all are frozen"
+    if untrained := execution.list_noted(stage.folder, "untrained"):
+        blind += f": the {untrained[0]} that it calls in training mode has no trained parameter, as if all are frozen"
     return failure or (f"{blind}; it printed: {error}" if error else blind)
 
 

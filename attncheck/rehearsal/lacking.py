@@ -32,9 +32,9 @@ def add_lacking(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:
     """Add to a stage what its launch lacked, and return whether there is something to add."""
     if launch.steps or launch.results[0].outcome == "out_of_time":
         return False
-    kind = "" if stage.has_class else execution.name_read_kind(stage.folder)
-    if kind and not stage.kind:
-        stage.kind = kind
+    kinds = [] if stage.has_class else execution.list_noted(stage.folder, "kind")
+    if len(kinds) == 1 and not stage.kind:
+        stage.kind = kinds[0]
         return True
     expected = EXPECTED.search("\n".join(launch.results[0].violations))
     if expected is not None and stage.documents == DOCUMENTS:

@@ -146,7 +146,7 @@ def _run_with_lacking(stage: Stage, cut: JobCut) -> tuple[JobCut, RehearsedLaunc
             first.steps
             or stage.materials.real_data
             or READERS in cut.environ
-            or not execution.list_unread(stage.folder)
+            or not execution.list_noted(stage.folder, "unread")
         ):
             break
         else:

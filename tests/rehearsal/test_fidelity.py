@@ -152,9 +152,9 @@ def test_settings_that_need_a_gpu_are_not_asked(tmp_path: Path) -> None:
 def test_a_model_that_nothing_trains_is_named(tmp_path: Path) -> None:
     """As an adapter that is loaded without is_trainable."""
     (tmp_path / "watch").mkdir()
-    assert not execution.name_untrained(str(tmp_path))
+    assert not execution.list_noted(str(tmp_path), "untrained")
     (tmp_path / "watch" / "absent-untrained-Qwen2ForCausalLM").touch()
-    assert execution.name_untrained(str(tmp_path)) == "Qwen2ForCausalLM"
+    assert execution.list_noted(str(tmp_path), "untrained") == ["Qwen2ForCausalLM"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from attncheck.core import codec
 from attncheck.core.rehearsal import Objective
 from attncheck.core.results.smoke import judge_result
-from attncheck.rehearsal.execution import name_own_class
+from attncheck.rehearsal.execution import list_noted
 from attncheck.rehearsal.watcher import towers
 from attncheck.rehearsal.watcher.parameters import read_frequencies
 from attncheck.rehearsal.worker import answering, reading
@@ -71,7 +71,7 @@ def test_a_class_of_the_script_is_its_own_reference(
     failures = list_failures(results)
     assert list(failures) == ([code] if code else []), failures
     assert text in failures.get(code, "")
-    assert name_own_class(str(tmp_path)) == "OwnModel"
+    assert list_noted(str(tmp_path), "class") == ["OwnModel"]
     asked = ("batch", "documents", "update", "loss", "gradients")
     assert code or {judge_result(results[name]) for name in asked} == {"pass"}, results
 
@@ -104,7 +104,7 @@ def test_a_copy_of_a_known_class_is_its_own_reference_if_it_computes_other_value
     results = judge(stages[0], watch, OBJECTIVE)
     failures = list_failures(results)
     assert list(failures) == (["ATN432"] if text else []) and text in failures.get("ATN432", ""), failures
-    assert name_own_class(str(tmp_path)) == name
+    assert list_noted(str(tmp_path), "class") == [name] * bool(name)
     assert text or judge_result(results["documents"]) == ("warn" if warned else "pass")
     assert re.search(warned, str(results["documents"].warnings))
 

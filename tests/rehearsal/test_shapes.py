@@ -233,7 +233,7 @@ def test_a_script_gets_what_it_lacks_also_without_its_reader_of_rows(
 
     monkeypatch.setattr(run, "run_once", run_next)
     monkeypatch.setattr(run, "make_materials", lambda stage, cut: False)
-    monkeypatch.setattr(execution, "list_unread", lambda folder: ["reader AttributeError"] * has_reader)
+    monkeypatch.setattr(execution, "list_noted", lambda folder, kind: ["reader AttributeError"] * has_reader)
     materials = SimpleNamespace(real_data=False)
     stage: Any = SimpleNamespace(
         added=(), read=None, has_class=True, kind="", folder=str(tmp_path), documents=900, materials=materials

@@ -29,9 +29,8 @@ from attncheck.rehearsal.columns import list_columns, list_model_classes, list_m
 from attncheck.rehearsal.execution import (
     WATCHER,
     list_absent,
-    list_loss_settings,
+    list_noted,
     list_replaced,
-    list_unread,
     list_watched_differences,
 )
 from attncheck.rehearsal.fidelity import leave_unasked
@@ -369,9 +368,9 @@ def test_the_settings_of_a_loss_are_those_that_the_trainer_has(tmp_path: Path, m
     (tmp_path / "watch").mkdir()
     monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
     note_loss_settings(SimpleNamespace(args=Settings(seed=2)))
-    assert list_loss_settings(str(tmp_path)) == {}
+    assert list_noted(str(tmp_path), "loss") == []
     note_loss_settings(SimpleNamespace(args=Settings(["hinge"], 0.5, label_smoothing_factor=0.1, seed=2)))
-    assert list_loss_settings(str(tmp_path)) == {"loss_type": "hinge", "beta": "0.5", "label_smoothing_factor": "0.1"}
+    assert {*list_noted(str(tmp_path), "loss")} == {"loss_type=hinge", "beta=0.5", "label_smoothing_factor=0.1"}
 
     @dataclasses.dataclass
     class Own(Settings):  # its defaults are no release's, and `alpha` is its own
@@ -379,7 +378,7 @@ def test_the_settings_of_a_loss_are_those_that_the_trainer_has(tmp_path: Path, m
         alpha: float = 0.7
 
     note_loss_settings(SimpleNamespace(args=Own(alpha=0.6)))
-    assert list_loss_settings(str(tmp_path))["epsilon"] == "0.3" and "alpha" not in list_loss_settings(str(tmp_path))
+    assert "epsilon=0.3" in (noted := list_noted(str(tmp_path), "loss")) and "alpha" not in "".join(noted)
 
 
 def test_a_script_loads_an_array_of_tokens_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -973,7 +972,9 @@ def test_a_reader_that_fails_on_synthetic_rows_is_noted_and_left_out_the_second_
     apply = _leave_failing_reader(lambda rows, function, **options: [function(row) for row in rows])
     with pytest.raises(json.JSONDecodeError):
         apply(rows, _read_own_shape)
-    assert list_unread(str(tmp_path)) == ["_read_own_shape"] and not list_watched_differences(str(tmp_path))
+    assert [text.split()[0] for text in list_noted(str(tmp_path), "unread")] == [
+        "_read_own_shape"
+    ] and not list_watched_differences(str(tmp_path))
     monkeypatch.setenv("ATTNCHECK_WITHOUT_READERS", "1")
     assert apply(rows, _read_own_shape, num_proc=2) is rows and apply(rows, function=_keep_long) is rows
     with pytest.raises(TypeError):
