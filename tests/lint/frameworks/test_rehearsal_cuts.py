@@ -14,12 +14,13 @@ import pytest
 
 from attncheck.core.facts import Absent, Known
 from attncheck.core.io.errors import Unanswered
-from attncheck.core.job import Job
-from attncheck.core.launch import Kind, Source
+from attncheck.core.job import DROP, Job
+from attncheck.core.launch import NOWHERE, Kind, Setting, Source, SourceLocation
 from attncheck.core.preferences import Preference
 from attncheck.core.rehearsal import JobCut, Normalisation, PolicyGradient
 from attncheck.lint.fields.preferring import read_preference
 from attncheck.lint.files.configuration import parse_entries
+from attncheck.lint.frameworks.trl.policy_rehearsal import cut_policy
 from attncheck.lint.frameworks.verl.policy_rehearsal import _cut_sizes
 from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting
@@ -375,6 +376,16 @@ def test_openrlhf_dpo_takes_pairs_and_the_model_as_reference() -> None:
     assert cut.objective.preference == Preference("ipo_of_sums", 0.1, averages_chosen=True)
     cut, _ = cut_text(text.replace("--model.beta", "--model.nll_loss_coef 0.2 --model.beta"))
     assert cut.objective.preference == Preference("ipo_of_sums", 0.1, chosen_weight=0.2, averages_chosen=True)
+
+
+@pytest.mark.parametrize("is_own_script", [True, False])
+def test_a_script_of_grpo_keeps_its_rewards(is_own_script: bool) -> None:
+    """Its own trainer may read them, as a list of numbers."""
+    names = ("reward_funcs", "reward_weights", "use_vllm")
+    settings = tuple(Setting(name, "x", SourceLocation(), NOWHERE) for name in names)
+    materials: Any = SimpleNamespace(batch=2, processes=1, accumulation=1)
+    sets = cut_policy(Job("trl", "0.15.2", "grpo", settings=settings), materials, is_own_script)
+    assert [name for name in names if sets.get(name) == DROP] == [*([] if is_own_script else names[:2]), "use_vllm"]
 
 
 def test_llamafactory_dpo_reads_a_ranking() -> None:

@@ -34,7 +34,7 @@ NORMALISATIONS: dict[str, Normalisation] = {
 }
 LEFT_OUT = (
     *("use_vllm", "use_transformers_paged", "use_transformers_continuous_batching", "generation_batch_size"),
-    *("steps_per_generation", "num_generations_eval", "max_prompt_length", "reward_weights", "log_completions"),
+    *("steps_per_generation", "num_generations_eval", "max_prompt_length", "log_completions"),
     *("reward_model_name_or_path", "num_completions_to_print", "vllm_mode", "vllm_server_host"),
 )
 TERMS = {  # terms that are switched off, and their descriptions
@@ -48,9 +48,9 @@ TERMS = {  # terms that are switched off, and their descriptions
 def cut_policy(job: Job, materials: Materials, is_own_script: bool) -> dict[str, str]:
     """Return the settings of a GRPO launch that limit generation, and the settings that are removed.
 
-    A script may compute those of generation, so they are removed from any.
+    A script may compute those of generation, so they are removed from any. It may read its own rewards and weights.
     """
-    names = (*LEFT_OUT, *TERMS, *(() if is_own_script else ("reward_funcs",)))  # a script may read its own
+    names = (*LEFT_OUT, *TERMS, *(() if is_own_script else ("reward_funcs", "reward_weights")))
     written = [name for name in names if get_setting(job, name) is not None or (is_own_script and name in LEFT_OUT)]
     iterations = {"num_iterations": "1"} if get_setting(job, "num_iterations") is not None else {}
     generations = get_setting(job, "num_generations") or DEFAULT_GENERATIONS
