@@ -2,7 +2,8 @@
 
 Sources: transformers 5.17.0 trainer_pt_utils.py (`LabelSmoother`); trl 1.16.0 trainer/sft_trainer.py (`loss_type`);
 LLaMA-Factory 0.9.5 hparams/finetuning_args.py (`use_dft_loss`, `use_asft_loss`, `use_eaft_loss`); ms-swift 4.6.0
-arguments/sft_args.py (`enable_dft_loss`). The watcher turns off NEFTune's noise.
+arguments/sft_args.py (`enable_dft_loss`); slime v0.3.1 utils/arguments.py (`loss_type`). The
+watcher turns off NEFTune's noise.
 """
 
 from dataclasses import replace
@@ -11,7 +12,7 @@ from attncheck.core.job import Job
 from attncheck.core.rehearsal import Objective, TokenLoss
 from attncheck.lint.fields.rehearsing import get_setting, is_number, is_on
 
-KNOWN_LOSSES = ("nll", "chunked_nll", "cross_entropy", "dft", "")
+KNOWN_LOSSES = ("nll", "chunked_nll", "cross_entropy", "sft_loss", "dft", "")
 DFT = ("use_dft_loss", "enable_dft_loss")
 UNKNOWN = ("use_asft_loss", "use_eaft_loss", "enable_channel_loss")
 

@@ -224,6 +224,7 @@ def test_whether_documents_share_rows(options: str, shares: bool) -> None:
         ("--label_smoothing_factor 0.1", 0.1, False, True),
         ("--loss_type dft", 0.0, True, True),
         ("--loss_type focal", 0.0, False, False),
+        ("--loss_type sft_loss", 0.0, False, True),  # slime's name of it
     ],
 )
 def test_options_make_another_loss_of_a_token(

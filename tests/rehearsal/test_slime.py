@@ -30,6 +30,7 @@ def get_slime_extra_args_provider(add_custom_arguments=None):
         ):
             parser.add_argument(name, type=kind, default=default)
         parser.add_argument("--calculate-per-token-loss", action="store_true")
+        ServerArgs.add_cli_args(parser)
         return parser
     return add
 """

@@ -32,6 +32,8 @@ from transformers import AutoTokenizer
 
 NEVER_USED = ("ray", "sglang", "sglang_router", "httpx", "wandb")  # imported next to the options
 SWITCHED_OFF = {"use_kl_loss": False, "kl_loss_coef": 0.0, "entropy_coef": 0.0, "rollout_top_p": 1.0, "use_opd": False}
+# Classes that add an engine's own options to slime's parser, before v0.3.1 (v0.2.2 utils/arguments.py:956).
+ENGINE_OPTIONS = {"sglang.srt.server_args": "ServerArgs", "sglang_router.launch_router": "RouterArgs"}
 BACKEND = "slime.backends.megatron_utils"
 pad = torch.nn.utils.rnn.pad_sequence
 
@@ -51,6 +53,14 @@ class ParallelState(ModuleType):
         return lambda *arguments, **options: value
 
 
+class NoOptions:
+    """An engine's options, if it is not installed: none."""
+
+    @staticmethod
+    def add_cli_args(*arguments: Any, **options: Any) -> None:
+        """Add nothing to a parser."""
+
+
 def cross_entropy(logits: Tensor, targets: Tensor, group: Any = None) -> Tensor:
     """Return what Megatron's fused function of this name does: each token's loss, of (tokens, 1, vocabulary)."""
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
@@ -59,6 +69,8 @@ def cross_entropy(logits: Tensor, targets: Tensor, group: Any = None) -> Tensor:
 def parse_options() -> argparse.Namespace:
     """Return the options that slime's own parser reads from the command."""
     stand_in_for(NEVER_USED, None)
+    for module, name in ENGINE_OPTIONS.items():
+        vars(importlib.import_module(module)).setdefault(name, NoOptions)
     parser = argparse.ArgumentParser(allow_abbrev=False)
     importlib.import_module("slime.utils.arguments").get_slime_extra_args_provider()(parser)
     args = parser.parse_known_args()[0]
@@ -119,12 +131,14 @@ def make_batch(args: Any, rollouts: Sequence[Rollout]) -> dict[str, Any]:
     """Return rollouts under the names of slime's batches."""
     rows = [torch.tensor((*rollout.prompt, *rollout.response)) for rollout in rollouts]
     masks = [torch.ones(len(rollout.response)) for rollout in rollouts]
+    sums = [mask.sum() for mask in masks]
     return {
         "unconcat_tokens": rows,
         "total_lengths": [len(row) for row in rows],
         "response_lengths": [len(mask) for mask in masks],
         "loss_masks": masks,
-        "rollout_mask_sums": [mask.sum() for mask in masks],
+        "rollout_mask_sums": sums,
+        "group_mask_sums": sums,  # before v0.3.1
         "advantages": [mask * rollout.advantage for mask, rollout in zip(masks, rollouts)],
     }
 
