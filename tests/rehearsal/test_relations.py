@@ -89,6 +89,35 @@ def test_metrics_are_best_for_a_model_that_predicts_each_label(
     assert [*read(recorder)] == kinds, read(recorder)
 
 
+@pytest.mark.parametrize(
+    ("metrics", "best", "is_greater", "kinds"),
+    [
+        (shifted, "eval_accuracy", False, ["violations"]),
+        (losses, "loss", True, ["violations"]),
+        (shifted, "eval_accuracy", True, ["notes"]),
+        (losses, "loss", False, ["notes"]),
+        (None, "eval_accuracy", False, ["warnings"]),
+        (None, "eval_loss", False, []),
+        (None, "eval_rewards/accuracies", True, []),
+        (None, "eval_rewards/rejected", False, []),
+        (None, "quality", False, []),
+        (None, None, None, []),
+    ],
+)
+def test_the_best_checkpoint_has_the_best_metric(
+    metrics: Any, best: str | None, is_greater: bool | None, kinds: list[str], recorder: Any
+) -> None:
+    pytest.importorskip("transformers")
+    labels = torch.arange(48).view(4, 12).where(torch.arange(12) > 3, -100)
+    trainer = SimpleNamespace(
+        args=SimpleNamespace(metric_for_best_model=best, greater_is_better=is_greater), model=LlamaForCausalLM(),
+        compute_metrics=metrics, eval_dataset=[1], preprocess_logits_for_metrics=None, prediction_step=json.dumps,
+        get_eval_dataloader=lambda: iter([{"labels": labels}]),
+    )  # fmt: skip
+    relations.ask_metrics(recorder, trainer)
+    assert [*read(recorder)] == kinds, read(recorder)
+
+
 def collate(rows: list[dict[str, Any]], fault: str = "") -> dict[str, torch.Tensor]:
     """Return a padded batch whose prompts have no labels."""
     size = (min if fault == "shortest" else max)(len(row["input_ids"]) for row in rows)

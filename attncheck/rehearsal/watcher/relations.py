@@ -16,6 +16,7 @@ import functools
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -30,11 +31,20 @@ PADDING, MAX_ROWS, IGNORED = 8, 8, -100
 CLEAR = 2.0  # times as far from a random predictor as the right one
 ROUNDING = 1e-5
 PARTS = ("tokens", "labels")  # of a row, that are others
+BETTER = {  # a metric's name -> whether greater is better
+    re.compile(r"loss|perplexity|ppl|(^|_)(wer|cer|mae|mse|rmse|error)", re.I): False,
+    re.compile(
+        r"(acc(uracy|uracies)?|(^|_|/)(f1|bleu|rouge|recall|precision|exact_match|margins|reward))$", re.I
+    ): True,
+}
+KEPT = "the checkpoint with the worst {} is kept: {}, and greater_is_better is {}"
 METRICS = "the metrics of an evaluation"  # begins a note
 
 
 def report(folder: str, check: str, **lines: list[str]) -> None:
-    """Write `relations-N.json`: violations, warnings or notes of a check."""
+    """Write `relations-N.json`: violations, warnings or notes of a check, as the first rank finds them."""
+    if os.environ.get("RANK", "0") != "0":
+        return
     number = len([name for name in os.listdir(folder) if name.startswith("relations-")])
     with open(os.path.join(folder, f"relations-{number}.json"), "w") as stream:
         json.dump({"check": check, **lines}, stream)
@@ -63,6 +73,10 @@ def ask_metrics(recorder: Any, trainer: Any) -> None:
     is_generated = getattr(args, "predict_with_generate", False) or getattr(args, "batch_eval_metrics", False)
     kinds = [type(model).__name__ for model in (trainer.model, *recorder.models)]
     is_causal = any(kind.endswith(CAUSAL) for kind in kinds)
+    best, is_greater = _read_best(args)
+    meant = next((better for words, better in BETTER.items() if words.search(best)), is_greater)
+    if meant is not is_greater and metrics is None:
+        report(recorder.folder, "update", warnings=[KEPT.format(best, "its name says otherwise", is_greater)])
     is_own = metrics is not None and is_foreign(metrics) and not is_foreign(trainer.prediction_step)
     if is_own and is_causal and trainer.eval_dataset is not None and not is_generated:
         ask_in_fork(recorder, "update", functools.partial(_compare_predictors, trainer))
@@ -91,8 +105,18 @@ def _compare_predictors(trainer: Any, answers: dict[str, Any]) -> None:
                 f'"{key}" of {name} counts tokens without a label: {PADDING} more columns of padding change it from '
                 f"{value:.4g} to {padded[key]:.4g} for a model that predicts each label"
             )
+        best, is_greater = _read_best(trainer.args)
+        if own > noise + ROUNDING and key.removeprefix("eval_") == best and (value > first[key]) is not is_greater:
+            text = f"a model that predicts each label has {value:.4g}, a random one {first[key]:.4g}"
+            answers.setdefault("violations", []).append(KEPT.format(key, text, is_greater))
         if own > noise + ROUNDING and not answers:
             answers["notes"] = [f"{METRICS}: {name} is best for a model that predicts each label"]
+
+
+def _read_best(args: Any) -> tuple[str, bool]:
+    """Return the metric by which a trainer chooses its best checkpoint, and whether a greater one is better."""
+    name, is_greater = (getattr(args, own, None) for own in ("metric_for_best_model", "greater_is_better"))
+    return (str(name).removeprefix("eval_"), bool(is_greater)) if name and is_greater is not None else ("", False)
 
 
 def _evaluate(
