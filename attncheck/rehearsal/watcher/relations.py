@@ -74,8 +74,8 @@ def ask_metrics(recorder: Any, trainer: Any) -> None:
     kinds = [type(model).__name__ for model in (trainer.model, *recorder.models)]
     is_causal = any(kind.endswith(CAUSAL) for kind in kinds)
     best, is_greater = _read_best(args)
-    meant = next((better for words, better in BETTER.items() if words.search(best)), is_greater)
-    if meant is not is_greater and metrics is None:
+    expected = next((better for words, better in BETTER.items() if words.search(best)), is_greater)
+    if expected is not is_greater and metrics is None:
         report(recorder.folder, "update", warnings=[KEPT.format(best, "its name says otherwise", is_greater)])
     is_own = metrics is not None and is_foreign(metrics) and not is_foreign(trainer.prediction_step)
     if is_own and is_causal and trainer.eval_dataset is not None and not is_generated:
