@@ -181,8 +181,12 @@ def _compare_rows(rows: Any, collate: Any, name: str, answers: dict[str, Any]) -
         changed = [n for n in numbers if other[n] != together[n]]
         if changed:
             own, others = together[changed[0]][0], other[changed[0]][0]
-            is_cut = len(own) != len(others) and all(a == b for a, b in zip(own, others))
-            what = f"{len(own)} tokens, and {len(others)}" if is_cut else f"other {PARTS[own == others]} than"
+            is_cut = 0 < len(own) != len(others) > 0 and all(a == b for a, b in zip(own, others))
+            what = (
+                f"{len(own)} tokens, and {len(others)}"
+                if is_cut
+                else f"other {PARTS[not own or not others or own == others]} than"
+            )
             answers["warnings" if is_cut else "violations"] = [
                 f"{name} gives {len(changed)} of {len(numbers)} rows {what} {where}: what a row trains depends on the "
                 "other rows of its batch"
