@@ -160,6 +160,7 @@ def _compare_rows(rows: Any, collate: Any, name: str, answers: dict[str, Any]) -
     import torch
 
     given = [rows[number] for number in range(min(len(rows), MAX_ROWS))]
+    lengths: dict[tuple[int, int], int] = {}  # tokens that the mask shows, by row and size of the batch
 
     def read(numbers: list[int]) -> dict[int, Any]:
         batch = collate([copy.deepcopy(given[n]) for n in numbers])
@@ -170,6 +171,7 @@ def _compare_rows(rows: Any, collate: Any, name: str, answers: dict[str, Any]) -
             max([0, *(row != IGNORED).nonzero().flatten().add(1).tolist()]) for row in labels
         ]  # a mask may leave padding visible
         kept = [(mask[n] != 0) & (torch.arange(mask.shape[1]) < end) for n, end in enumerate(ends)]
+        lengths.update({(n, len(numbers)): int((mask[r] != 0).sum()) for r, n in enumerate(numbers)})
         return {n: (tokens[r][kept[r]].tolist(), labels[r][kept[r]].tolist()) for r, n in enumerate(numbers)}
 
     numbers = list(range(len(given)))
@@ -180,13 +182,11 @@ def _compare_rows(rows: Any, collate: Any, name: str, answers: dict[str, Any]) -
     for other, where in ((alone, "alone"), (back, "in the batch's other order")):
         changed = [n for n in numbers if other[n] != together[n]]
         if changed:
-            own, others = together[changed[0]][0], other[changed[0]][0]
-            is_cut = 0 < len(own) != len(others) > 0 and all(a == b for a, b in zip(own, others))
-            what = (
-                f"{len(own)} tokens, and {len(others)}"
-                if is_cut
-                else f"other {PARTS[not own or not others or own == others]} than"
-            )
+            first = changed[0]
+            length, full = lengths[first, len(numbers)], lengths[first, 1]
+            is_cut = length < full
+            part = PARTS[length == full and together[first][0] in (other[first][0], [])]
+            what = f"{length} tokens, and {full}" if is_cut else f"other {part} than"
             answers["warnings" if is_cut else "violations"] = [
                 f"{name} gives {len(changed)} of {len(numbers)} rows {what} {where}: what a row trains depends on the "
                 "other rows of its batch"
