@@ -25,7 +25,7 @@ from attncheck.rehearsal import cutting, execution, missing
 from attncheck.rehearsal.columns import freezes_parameters
 from attncheck.rehearsal.continuing import judge_continued, list_questions
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
-from attncheck.rehearsal.effects import list_effects, list_idle_rates
+from attncheck.rehearsal.effects import list_effects, list_idle_rates, list_stated, list_unshown
 from attncheck.rehearsal.ending import excuse_stand_in, judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
 from attncheck.rehearsal.options import add_options
@@ -108,7 +108,10 @@ def _ask_to_continue(stage: Stage, launch: CutLaunch) -> CutLaunch:
     only, materials = stage.request.only, stage.materials
     if materials.uses_gpu or materials.full_model or launch.cut.driver or (only and {*only}.isdisjoint(OF_PROCESS[:2])):
         return launch
+    cut = {**launch.cut.sets, **launch.cut.options, **json.loads(launch.cut.environ.get("ATTNCHECK_SETTINGS", "{}"))}
+    stated = dict.fromkeys(f"{'-' * (name in cut)}{name}" for name in (*list_stated(stage.read), *cut))
     questions = {"ATTNCHECK_CONTINUES": list_questions(stage.read.job), "ATTNCHECK_SEED": NO_SEED}
+    questions["ATTNCHECK_STATED"] = " ".join(stated)
     return replace(launch, cut=replace(launch.cut, environ={**launch.cut.environ, **questions}))
 
 
@@ -143,9 +146,9 @@ def _run_again(
 
 def _add_effects(stage: Stage, results: Sequence[CheckResult]) -> list[CheckResult]:
     """Return the results with settings without an effect, which updates of weights show, and the script's functions."""
-    effects = list_effects(execution.read_answers(stage.folder, "effects"))
-    lines = (*effects, *list_idle_rates(stage.read, execution.read_rates(stage.folder)))
-    answers: list[dict[str, Any]] = [{"check": "update", "warnings": lines}]
+    effects = execution.read_answers(stage.folder, "effects")
+    lines = (*list_effects(effects), *list_idle_rates(stage.read, execution.read_rates(stage.folder)))
+    answers: list[dict[str, Any]] = [{"check": "update", "warnings": lines, "notes": [*list_unshown(effects)]}]
     answers += execution.read_answers(stage.folder, "relations")
     for answer in answers:
         violations, warnings, notes = (tuple(answer.get(kind, ())) for kind in ("violations", "warnings", "notes"))

@@ -13,7 +13,7 @@ import torch
 
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal import effects, judged_run
-from attncheck.rehearsal.watcher.effects import watch_adapters
+from attncheck.rehearsal.watcher.effects import keep_given, watch_adapters, watch_trainer
 
 LORA_PLUS = """\
 from peft.optimizers import create_loraplus_optimizer
@@ -88,6 +88,112 @@ def test_settings_that_act_and_stated_defaults_are_no_fault(
     assert compare(tmp_path, monkeypatch, config, "") == []
 
 
+@dataclasses.dataclass
+class Arguments:
+    divergence: str = dataclasses.field(
+        default="reverse_kl", metadata={"help": "Type of divergence: `reverse_kl` or `js`."}
+    )
+    label_smoothing: float = dataclasses.field(default=0.0, metadata={"help": "The label smoothing."})
+    smooth_mask: bool | None = dataclasses.field(default=None, metadata={"help": "Which mask is smoothed."})
+    max_length: int = dataclasses.field(default=64, metadata={"help": "The maximum length of rows of a loss."})
+    schedule: str = dataclasses.field(default="linear", metadata={"help": "The scheduler."})
+    warmup: int = dataclasses.field(default=0, metadata={"help": "Steps of the learning rate scheduler."})
+    learning_rate: float = 0.1
+    logging_loss: int = 10
+    save_strategy: str = "steps"
+    eval_strategy: str = "no"
+    derived: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.derived = 2 * self.label_smoothing
+
+
+class Trainer:
+    """Trains as transformers' Trainer does, with the fault that a test gives."""
+
+    fault = ""
+
+    def __init__(self, model: Any, args: Arguments, train_dataset: Any, compute_loss_func: Any = None) -> None:
+        self.model, self.args, self.train_dataset, self.loss_func = model, args, train_dataset, compute_loss_func
+
+    def training_step(self, model: Any, inputs: Any) -> Any:
+        outputs = model(torch.tensor(inputs[: self.args.max_length]))
+        loss = outputs.square().mean() * (1 - (self.args.derived if self.fault != "smoothing" else 0))
+        if self.args.divergence == "js" and self.fault != "divergence":
+            loss = loss + outputs.mean()
+        if self.loss_func is not None and self.fault != "function":
+            loss = self.loss_func(outputs)
+        loss.backward()
+        return loss.detach()
+
+    def train(self) -> None:
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=self.args.learning_rate)
+        for step, row in enumerate(self.train_dataset):
+            if self.args.schedule == "linear" or self.fault != "schedule":
+                optimizer.param_groups[0]["lr"] = self.args.learning_rate * min(1, step / max(self.args.warmup, 1))
+            self.training_step(self.model, row)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def try_settings(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str, stated: str, function: Any = None, **settings: Any
+) -> list[str]:
+    """Return the lines on the settings of a trainer."""
+    monkeypatch.setenv("ATTNCHECK_STATED", stated or " ".join([*settings, "compute_loss_func"]))
+    watched: Any = type("Arguments", (Arguments,), {})
+    keep_given(watched)
+    trainer: Any = type("Trainer", (Trainer,), {"fault": fault})
+    watch_trainer(SimpleNamespace(folder=str(folder), is_paused=False), trainer)
+    options = {"compute_loss_func": function} if function else {}
+    made = trainer(torch.nn.Linear(4, 2), watched(**settings), train_dataset=[[1.0, 2.0, 3.0, 4.0]] * 4, **options)
+    assert made.args.derived == 2 * settings.get("label_smoothing", 0.0)
+    records = [json.loads(path.read_text()) for path in folder.glob("effects-*.json")]
+    assert not any(record["error"] for record in records)
+    return [*effects.list_effects(records), *effects.list_unshown(records)]
+
+
+def scale(outputs: Any) -> Any:
+    return 3 * outputs.square().mean()
+
+
+@pytest.mark.parametrize(
+    ("fault", "settings", "text"),
+    [
+        ("divergence", {"divergence": "js", "label_smoothing": 0.1}, "Arguments(divergence=js) has no effect:"),
+        ("smoothing", {"label_smoothing": 0.1}, "Arguments(label_smoothing=0.1) has no effect:"),
+        ("schedule", {"warmup": 3, "schedule": "constant"}, "Arguments(warmup=3) has no effect together with schedule"),
+        ("", {"label_smoothing": 0.1, "function": scale}, "Arguments(label_smoothing=0.1) has no effect together with"),
+        ("function", {"function": scale}, "the trainer's compute_loss_func=scale has no effect:"),
+    ],
+)
+def test_a_setting_of_a_trainer_without_an_effect_is_named(
+    fault: str, settings: dict[str, Any], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = try_settings(tmp_path, monkeypatch, fault, "", **settings)
+    assert [line[: len(text)] for line in lines] == [text]
+
+
+@pytest.mark.parametrize(
+    ("stated", "settings", "count"),
+    [
+        ("", {"divergence": "js", "label_smoothing": 0.1, "warmup": 3}, 0),
+        ("", {"function": scale}, 0),
+        ("", {"logging_loss": 5}, 0),  # of no part that is observed
+        ("", {"smooth_mask": True}, 1),  # a choice that may be the default's, and has no effect as either
+        ("", {"max_length": 32}, 1),  # longer than the rows: no fault, but a remark
+        ("other", {"schedule": "cosine"}, 0),  # not stated by the launch
+        ("warmup -schedule", {"warmup": 3, "schedule": "constant"}, 0),  # of the rehearsal
+    ],
+)
+def test_settings_of_a_trainer_that_act_or_need_not_are_no_fault(
+    stated: str, settings: dict[str, Any], count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = "schedule" if "-" in stated else ""
+    lines = try_settings(tmp_path, monkeypatch, fault, stated, **settings)
+    assert len(lines) == count
+
+
 @pytest.mark.parametrize(
     ("rates", "names"),
     [
@@ -112,7 +218,8 @@ def test_a_setting_without_an_effect_is_said_with_the_updates_or_the_run(
 ) -> None:
     watch = tmp_path / "watch"
     watch.mkdir()
-    record = {"kind": "LoraConfig", "idle": {"rank_pattern": "{'q': 2}"}, "layers": "None", "astray": []}
+    idle = {"name": "rank_pattern", "value": "{'q': 2}", "kind": "LoraConfig", "help": "", "company": ""}
+    record = {"idle": [idle], "left": [], "error": "", "layers": "None", "astray": []}
     (watch / "effects-0.json").write_text(json.dumps(record))
     (watch / "steps-0.json").write_text(json.dumps({"steps": [{"rates": [2e-4]}]}))
     monkeypatch.setattr(effects, "find_script", lambda launch: None)

@@ -231,7 +231,7 @@ def run_in_fork(answer: Callable[[str, dict[str, Any]], None], folder: str) -> d
     while not ended:
         ended, _, usage = os.wait4(process, os.WNOHANG)
         time.sleep(0.02)
-        if time.monotonic() - began > SECONDS:
+        if not ended and time.monotonic() - began > SECONDS:
             os.kill(process, signal.SIGKILL)
     if not os.path.exists(path):
         return {}

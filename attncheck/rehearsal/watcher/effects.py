@@ -1,32 +1,51 @@
-"""Makes a launch's adapters again, in forks: without each setting that it states, and with another value of it.
+"""Tries the settings that a launch states one by one, in forks: without each, and with another value of it.
 
-`effects-N.json` holds the settings that change nothing: no parameter, size, initial value or scaling. A default that a
-launch states is none of them, because its other values change something.
+A setting of a trainer is changed before the trainer is made, and of an adapter before `get_peft_model`. What is
+observed is compared in its order, and a fork ends at the first difference: the model, the rows, the optimiser, and two
+steps. `effects-N.json` holds the settings whose other values change nothing of it. A default that a launch states is
+none of them, because its other values change something.
 
-Source: peft 0.17.1 mapping_func.py and 0.14.0 mapping.py (`get_peft_model`), config.py (dataclasses).
+Sources: peft 0.17.1 mapping_func.py and 0.14.0 mapping.py (`get_peft_model`), config.py (dataclasses). transformers
+5.17.0 and 4.57.3 training_args.py (`__post_init__` derives settings from others), trainer.py (`training_step`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
+import enum
 import functools
 import hashlib
+import importlib
+import inspect
 import json
 import os
+import re
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from .continuing import can_fork, run_in_fork
 
-# Which modules, layers and tokens are adapted, and how: a launch that states one means it.
-SELECTING = (
-    *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern"),
-    *("modules_to_save", "target_parameters", "trainable_token_indices", "use_rslora", "lora_bias", "r", "lora_alpha"),
+STEPS = 2
+MAX_SECONDS = 6.0  # of CPU, for all forks of a launch
+MAX_ROWS = 8
+# What a fork does not observe: files, logs, evaluations, processes, and the place of tensors.
+OUTSIDE = re.compile(
+    r"(^|_)(dir|folder|path|name|log|logging|logs|save|saves|eval|evaluation|hub|push|report|tqdm|run|workers|num_proc|"
+    r"pin|prefetch|persistent|deepspeed|fsdp|ddp|dist|distributed|seed|resume|steps|epochs|device|cpu|tf32|vllm|"
+    r"generate|kwargs|overwrite|do|debug|liger|compile|columns|batch_size|metrics|metric|cache|peft|task|inference)(_|$)"
 )
-MAX_SETTINGS = 8
+LOSS = re.compile(r"(\w+_)?loss(_\w+)?")  # arguments of trainers
+QUOTED = re.compile(r"[`'\"]+([\w.-]+)[`'\"]+")  # the choices that a help text names
+FLAGS = ("gradient_checkpointing", "scaling", "p")  # attributes of modules
+GIVEN: dict[int, tuple[Any, ...]] = {}  # the arguments of settings, by the object's id
+ENVIRON = "ACCELERATE_"  # begins the variables that settings set
+
+
+class _Ended(BaseException):
+    """All is observed, or something differs."""
 
 
 def watch_adapters(recorder: Any, module: Any) -> None:
@@ -37,55 +56,190 @@ def watch_adapters(recorder: Any, module: Any) -> None:
 
     @functools.wraps(original)
     def make(model: Any, peft_config: Any, *arguments: Any, **options: Any) -> Any:
-        others: dict[str, list[str]] = {}
+        def observe(changes: dict[str, Any], observe_part: Callable[..., None]) -> None:
+            _change(peft_config, changes)
+            observe_part(_describe(original(model, peft_config, *arguments, **options)))
 
-        def describe(config: Any, place: str, answers: dict[str, Any]) -> None:
-            recorder.is_paused = True
-            answers["digest"] = _describe(original(model, config, *arguments, **options))
-
-        with contextlib.suppress(Exception), tempfile.TemporaryDirectory() as folder:
-            for name, config in _iter_changed(peft_config) if can_fork() else ():
-                answer = run_in_fork(functools.partial(describe, config), folder)
-                others.setdefault(name, []).append(answer.get("digest", ""))
+        trials = _Trials(recorder, observe)
+        trials.try_all([peft_config])
         result = original(model, peft_config, *arguments, **options)
-        if others:
-            with contextlib.suppress(Exception):
-                _write(recorder.folder, result, peft_config, others)
+        layers = getattr(peft_config, "layers_to_transform", None)
+        trials.write(kind=type(peft_config).__name__, layers=str(layers), astray=_list_astray(result, layers))
         return result
 
     vars(make)["is_compared"] = True
     module.get_peft_model = make
 
 
-def _write(folder: str, model: Any, config: Any, others: dict[str, list[str]]) -> None:
-    """Write `effects-N.json`; `others` are the digests of the adapters with other settings."""
-    own, layers = _describe(model), getattr(config, "layers_to_transform", None)
-    same = [name for name, digests in others.items() if len(digests) > 1 and {*digests} == {own}]
-    record = {
-        "kind": type(config).__name__,
-        "idle": {name: str(getattr(config, name)) for name in same},
-        "layers": str(layers),
-        "astray": _list_astray(model, layers),
-    }
-    number = len([name for name in os.listdir(folder) if name.startswith("effects-")])
-    with open(os.path.join(folder, f"effects-{number}.json"), "w") as stream:
-        json.dump(record, stream)
+def keep_given(cls: Any) -> None:
+    """Keep the arguments of settings, from which they can be made again."""
+    make = cls.__new__
+
+    def new(kind: Any, *arguments: Any, **options: Any) -> Any:
+        instance = make(kind) if make is object.__new__ else make(kind, *arguments, **options)
+        if arguments or options:
+            GIVEN[id(instance)] = instance, arguments, options, _read_environ()
+        return instance
+
+    cls.__new__ = new
 
 
-def _iter_changed(config: Any) -> Iterator[tuple[str, Any]]:
-    """Yield configurations that differ in one setting: with its default, and with another value."""
-    fields = {field.name: field for field in dataclasses.fields(config) if field.name in SELECTING}
-    values = {name: getattr(config, name) for name in SELECTING if name in fields}
-    defaults = {
-        name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        for name, field in fields.items()
-    }
-    stated = [name for name, value in values.items() if value not in (defaults[name], None)]
-    for name in stated[:MAX_SETTINGS]:
-        for value in (defaults[name], *_iter_others(values[name])):
-            changed = copy.deepcopy(config)
-            setattr(changed, name, value)
-            yield name, changed
+def watch_trainer(recorder: Any, cls: Any) -> None:
+    """Compare what the first trainer does with what it does with other settings, before it is made."""
+    make, tried = cls.__new__, list[_Trials]()
+
+    def new(kind: Any, *arguments: Any, **options: Any) -> Any:
+        stated = os.environ.get("ATTNCHECK_STATED", "").split()
+        if stated and not tried and can_fork():
+            own = inspect.signature(kind.__init__).bind_partial(None, *arguments, **options).arguments
+            values = [value for value in {**own, **own.get("kwargs", {})}.values() if not isinstance(value, type)]
+            holders = [value for value in values if dataclasses.is_dataclass(value) and not hasattr(value, "peft_type")]
+            losses = [name for name, value in options.items() if LOSS.fullmatch(name) and callable(value)]
+
+            def observe(changes: dict[str, Any], observe_part: Callable[..., None]) -> None:
+                for holder in holders:
+                    _change(holder, changes)
+                kept = {name: value for name, value in options.items() if name not in changes}
+                _observe_trainer(kind, arguments, kept, observe_part)
+
+            importlib.import_module("torch._dynamo")  # by the first step, in each fork otherwise
+            tried.append(_Trials(recorder, observe, stated))
+            tried[0].try_all(holders, {name: options[name] for name in losses})
+            tried[0].write()
+        return make(kind) if make is object.__new__ else make(kind, *arguments, **options)
+
+    cls.__new__ = new
+
+
+class _Trials:
+    """Settings that are tried in forks, which observe what `observe` passes on.
+
+    `stated` names those of the launch, after a "-" if the rehearsal replaced its value; without it all are tried.
+    """
+
+    def __init__(self, recorder: Any, observe: Callable[..., None], stated: Collection[str] = ()) -> None:
+        self._recorder, self._observe, self._stated = recorder, observe, stated
+        self._expected: list[str] = []
+        self._seconds, self._idle, self._left, self._error = 0.0, list[dict[str, str]](), list[str](), ""
+
+    def try_all(self, holders: Sequence[Any], functions: Mapping[str, Any] = {}) -> None:
+        """Try each setting of the holders that differs from its default, and without each function.
+
+        The launch continues without the answers if anything is not as expected.
+        """
+        with contextlib.suppress(Exception):
+            self._try_all(holders, functions)
+
+    def _try_all(self, holders: Sequence[Any], functions: Mapping[str, Any]) -> None:
+        names = {name.removeprefix("-") for name in self._stated}
+        own = {name: _Setting(name, value, None) for name, value in functions.items()}
+        own |= {setting.name: setting for holder in holders for setting in _iter_settings(holder)}
+        own = {name: setting for name, setting in own.items() if not names or name in names}
+        chosen = [setting for name, setting in own.items() if f"-{name}" not in self._stated and setting.list_others()]
+        if chosen and can_fork():
+            answer = self._run({}, ())
+            self._expected, self._error = answer.get("observed", []), answer.get("error", "")
+            for name in answer.get("modules", ()):  # each fork would import them again, and the launch its own
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
+        for setting in chosen if self._expected else ():
+            if self._seconds > MAX_SECONDS:
+                self._left.append(setting.name)
+            elif self._is_idle(setting):
+                company = self._find_company(setting, own)
+                if f"-{company}" not in self._stated:
+                    value = str(getattr(setting.value, "__qualname__", setting.value))
+                    plain = {"name": setting.name, "kind": setting.kind, "help": setting.help}
+                    self._idle.append({**plain, "value": value, "company": company})
+
+    def _is_idle(self, setting: Any) -> bool:
+        """Return whether a setting's default and another value, which both may be tried, change nothing."""
+        observed = [self._run({setting.name: value}, self._expected).get("observed") for value in setting.list_others()]
+        return bool(observed) and observed == [self._expected] * len(observed)
+
+    def _find_company(self, setting: Any, own: Mapping[str, Any]) -> str:
+        """Return the setting without which another one has an effect, "" if there is none."""
+        others = {name: other.default for name, other in own.items() if name != setting.name}
+        if not self._has_effect(setting, others):
+            return ""
+        return next((name for name, value in others.items() if self._has_effect(setting, {name: value})), "")
+
+    def _has_effect(self, setting: Any, changes: dict[str, Any]) -> bool:
+        """Return whether a setting has an effect if others are changed."""
+        observed = self._seconds <= MAX_SECONDS and self._run(changes, ()).get("observed")
+        changed = observed and self._run({**changes, setting.name: setting.default}, observed).get("observed")
+        return bool(observed) and changed != observed
+
+    def _run(self, changes: dict[str, Any], expected: Sequence[str]) -> dict[str, Any]:
+        """Return what a fork with changed settings observes, up to the first difference."""
+
+        def answer(place: str, answers: dict[str, Any]) -> None:
+            observed, imported = list[str](), {*sys.modules}
+            self._recorder.is_paused, self._recorder.folder = True, place
+            os.environ["ATTNCHECK_WATCH"] = place
+            sys.modules["torch"].set_num_threads(1)  # a fork has not the others
+
+            def observe_part(*values: Any) -> None:
+                observed.append(_digest(values))
+                if expected and observed[-1] != [*expected, ""][len(observed) - 1]:
+                    raise _Ended
+
+            with contextlib.suppress(_Ended):
+                self._observe(changes, observe_part)
+            answers |= {"observed": observed, "modules": [name for name in sys.modules if name not in imported]}
+
+        with tempfile.TemporaryDirectory() as folder:
+            result = run_in_fork(answer, folder)
+        self._seconds += result.get("seconds", MAX_SECONDS)
+        return result
+
+    def write(self, **others: Any) -> None:
+        """Write `effects-N.json`."""
+        folder = self._recorder.folder
+        number = len([name for name in os.listdir(folder) if name.startswith("effects-")])
+        record = {"idle": self._idle, "left": self._left, "error": self._error, "seconds": self._seconds, **others}
+        with open(os.path.join(folder, f"effects-{number}.json"), "w") as stream:
+            json.dump(record, stream)
+
+
+@dataclasses.dataclass
+class _Setting:
+    """A setting that differs from its default."""
+
+    name: str
+    value: Any
+    default: Any
+    kind: str = ""
+    help: str = ""
+
+    def list_others(self) -> list[Any]:
+        """Return the values to try; [] if there is only the default, which means that the value is chosen."""
+        others = [value for value in (*_iter_others(self.value), *self._iter_choices()) if value != self.default][:1]
+        return [] if self.default is None and not others and self.kind else [self.default, *others]
+
+    def _iter_choices(self) -> Iterator[Any]:
+        """Yield the choices of a text that its type or help names."""
+        if isinstance(self.value, enum.Enum):
+            yield from (value for value in type(self.value) if value != self.value)
+        elif isinstance(self.value, str):
+            yield from (text for text in QUOTED.findall(self.help) if text not in (self.value, "None", self.name))
+
+
+def _iter_settings(holder: Any) -> Iterator[_Setting]:
+    """Yield the settings of a dataclass that differ from their defaults, those of the most specific class first."""
+    for field in reversed(dataclasses.fields(holder)):
+        value, make = getattr(holder, field.name, None), field.default_factory
+        default = field.default if make is dataclasses.MISSING else make()
+        is_chosen = value is not None and default is not dataclasses.MISSING and not _are_equal(value, default)
+        if field.init and is_chosen and not OUTSIDE.search(field.name):
+            text = str(field.metadata.get("help", ""))
+            yield _Setting(field.name, value, default, type(holder).__name__, text)
+
+
+def _are_equal(value: Any, other: Any) -> bool:
+    with contextlib.suppress(Exception):
+        return bool(getattr(value, "value", value) == getattr(other, "value", other))
+    return False
 
 
 def _iter_others(value: Any) -> Iterator[Any]:
@@ -93,6 +247,8 @@ def _iter_others(value: Any) -> Iterator[Any]:
         yield not value
     elif isinstance(value, int):
         yield value + 1
+    elif isinstance(value, float):
+        yield value / 2
     elif isinstance(value, dict):
         yield {name: own + 1 for name, own in value.items() if isinstance(own, int)}
     elif isinstance(value, (list, tuple, set)) and value:
@@ -100,6 +256,84 @@ def _iter_others(value: Any) -> Iterator[Any]:
         is_number = isinstance(next(iter(value)), int)
         others = [number for number in (0, 1) if number not in value][:1] if is_number else kept
         yield from [type(value)(others)] if others else []
+
+
+def _change(holder: Any, changes: dict[str, Any]) -> None:
+    """Make settings again with other values, as their class derives some from others; keep what was assigned since."""
+    names = [field.name for field in dataclasses.fields(holder)]
+    own = {name: value for name, value in changes.items() if name in names}
+    if id(holder) in GIVEN:
+        _, arguments, options, environ = GIVEN[id(holder)]
+        given, assigned = {**dict(zip(names, arguments)), **options}, dict(vars(holder))
+        _make_again(holder, given, environ)
+        kept = {
+            name: assigned[name] for name in names if not _are_equal(assigned.get(name), getattr(holder, name, None))
+        }
+        _make_again(holder, {**given, **own}, environ)
+        own = {**kept, **own}
+    for name, value in own.items():
+        if not _are_equal(getattr(holder, name, None), value):
+            setattr(holder, name, value)
+
+
+def _make_again(holder: Any, given: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    for name in _read_environ():
+        del os.environ[name]
+    os.environ.update(environ)
+    vars(holder).clear()
+    holder.__init__(**given)
+
+
+def _read_environ() -> dict[str, str]:
+    """Return the environment variables that settings may set."""
+    return {name: value for name, value in os.environ.items() if name.startswith(ENVIRON)}
+
+
+def _observe_trainer(
+    kind: Any, arguments: Sequence[Any], options: Mapping[str, Any], observe: Callable[..., None]
+) -> None:
+    """Make a trainer and let it take steps; pass on what decides them."""
+    import torch
+    from torch.optim import optimizer
+
+    trainer, steps = object.__new__(kind), list[None]()
+    trainer.__init__(*arguments, **options)
+    args, step, clip = trainer.args, trainer.training_step, torch.nn.utils.clip_grad_norm_
+    observe(_describe(trainer.model), _list_rows(trainer.train_dataset))
+    args.save_strategy, args.eval_strategy = (type(own)("no") for own in (args.save_strategy, args.eval_strategy))
+    args.load_best_model_at_end, args.dataloader_num_workers = False, 0
+
+    def take(model: Any, inputs: Any, *others: Any, **named: Any) -> Any:
+        observe(inputs)
+        loss = step(model, inputs, *others, **named)
+        observe(loss)
+        return loss
+
+    def limit(parameters: Any, max_norm: float, *others: Any, **named: Any) -> Any:
+        observe(max_norm)
+        return clip(parameters, max_norm, *others, **named)
+
+    def begin(own: Any, *others: Any) -> None:
+        for group in own.param_groups:
+            options = {name: value for name, value in group.items() if name != "params"}
+            observe(type(own).__name__, options, [(value.shape, value.grad) for value in group["params"]])
+
+    def end(own: Any, *others: Any) -> None:
+        observe([group["params"] for group in own.param_groups])
+        steps.append(None)
+        if len(steps) == STEPS:
+            raise _Ended
+
+    trainer.training_step, torch.nn.utils.clip_grad_norm_ = take, limit
+    optimizer.register_optimizer_step_pre_hook(begin)
+    optimizer.register_optimizer_step_post_hook(end)
+    inspect.unwrap(kind.train)(trainer)  # without the watchers
+
+
+def _list_rows(rows: Any) -> list[Any]:
+    """Return the number of rows, and the first ones; of a stream nothing."""
+    has_rows = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")
+    return [len(rows), *(rows[number] for number in range(min(len(rows), MAX_ROWS)))] if has_rows else []
 
 
 def _list_astray(model: Any, layers: Any) -> list[str]:
@@ -115,13 +349,28 @@ def _list_astray(model: Any, layers: Any) -> list[str]:
 
 
 def _describe(model: Any) -> str:
-    """Return a digest of a model's parameters, and of its adapters' scalings and rates."""
-    import torch
+    """Return a digest of a model's parameters, and of what its modules do."""
+    parameters = [(name, value.shape, value.requires_grad, value) for name, value in model.named_parameters()]
+    flags = [(name, [str(vars(module).get(flag)) for flag in FLAGS]) for name, module in model.named_modules()]
+    return _digest((parameters, flags, str(getattr(getattr(model, "config", None), "_attn_implementation", ""))))
 
+
+def _digest(value: Any) -> str:
+    """Return a digest that is equal for equal tensors, rows and numbers."""
     digest = hashlib.sha256()
-    for name, value in model.named_parameters():
-        digest.update(f"{name} {tuple(value.shape)} {value.requires_grad} ".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    for name, module in model.named_modules():
-        digest.update(f"{name} {vars(module).get('scaling')} {vars(module).get('p')} ".encode())
+
+    def add(value: Any) -> None:
+        if hasattr(value, "detach"):
+            digest.update(
+                value.detach().cpu().contiguous().flatten().view(sys.modules["torch"].uint8).numpy().tobytes()
+            )
+        elif hasattr(value, "items"):
+            add([*value.items()])
+        elif isinstance(value, (list, tuple)):
+            for own in value:
+                add(own)
+        else:
+            digest.update(f"{value} ".encode())
+
+    add(value)
     return digest.hexdigest()

@@ -37,7 +37,7 @@ from .devices import (
     keep_on_cpu,
     make_mesh_on_cpu,
 )
-from .effects import watch_adapters
+from .effects import keep_given, watch_adapters, watch_trainer
 from .emulation import allow_hub_kernels, allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .evaluations import evaluate_own, watch_evaluations
 from .fsdp import watch_fsdp
@@ -171,7 +171,7 @@ def install(folder: str) -> None:
         leave_options()
     if os.environ.get("ATTNCHECK_LINES"):
         read_lines_as_array()
-    if {"ATTNCHECK_SETTINGS", "ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():
+    if {"ATTNCHECK_SETTINGS", "ATTNCHECK_ROWS", "ATTNCHECK_FORK", "ATTNCHECK_STATED"} & os.environ.keys():
         callbacks["transformers.training_args"] = _patch_training_args
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         callbacks["torch.distributed.distributed_c10d"] = use_gloo_without_gpu
@@ -387,6 +387,7 @@ def _patch_training_args(training_args: Any) -> None:
     if {"ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():  # written for another release
         take_known(training_args.TrainingArguments)
         answer_removed(training_args.TrainingArguments)
+    keep_given(training_args.TrainingArguments)
 
 
 def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
@@ -405,6 +406,7 @@ def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
         watch_training(trainer, functools.partial(note_prompt, recorder.folder))
     if {"ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():
         take_known(trainer.Trainer)
+    watch_trainer(recorder, trainer.Trainer)
     if os.environ.get("ATTNCHECK_DRIVER") == "trl":
         _drive_trl("take_over_copies", trainer)
 
