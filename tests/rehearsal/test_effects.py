@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal import effects, judged_run
+from attncheck.rehearsal.watcher import effects as watcher
 from attncheck.rehearsal.watcher.effects import keep_given, watch_adapters, watch_trainer
 
 LORA_PLUS = """\
@@ -144,6 +146,7 @@ def try_settings(
     watched: Any = type("Arguments", (Arguments,), {})
     keep_given(watched)
     trainer: Any = type("Trainer", (Trainer,), {"fault": fault})
+    monkeypatch.setattr(watcher, "is_script", lambda scope: False)  # this file is the trainer's
     watch_trainer(SimpleNamespace(folder=str(folder), is_paused=False), trainer)
     options = {"compute_loss_func": function} if function else {}
     made = trainer(torch.nn.Linear(4, 2), watched(**settings), train_dataset=[[1.0, 2.0, 3.0, 4.0]] * 4, **options)
@@ -151,6 +154,17 @@ def try_settings(
     records = [json.loads(path.read_text()) for path in folder.glob("effects-*.json")]
     assert not any(record["error"] for record in records)
     return [*effects.list_effects(records), *effects.list_unshown(records)]
+
+
+def test_what_a_script_reads_itself_is_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own: Any = ModuleType("own")
+    own.__file__ = str(tmp_path / "own.py")
+    (tmp_path / "own.py").write_text("print(args.divergence)")
+    monkeypatch.setitem(sys.modules, "own", own)
+    monkeypatch.setattr(watcher, "is_script", lambda scope: scope is vars(own))
+    names = watcher._list_read(Trainer)
+    assert "compute_loss_func" in names
+    assert not {"divergence", "unknown_" + "name"} & names
 
 
 def scale(outputs: Any) -> Any:

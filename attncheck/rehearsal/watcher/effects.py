@@ -19,6 +19,7 @@ import hashlib
 import importlib
 import inspect
 import json
+import linecache
 import os
 import re
 import sys
@@ -26,11 +27,13 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from .absent import is_script
 from .continuing import can_fork, run_in_fork
+from .optimizer import count_planned
 
 STEPS = 2
 MAX_SECONDS = 6.0  # of CPU, for all forks of a launch
-MAX_ROWS = 8
+MAX_ROWS, MAX_PLANNED = 8, 200
 # What a fork does not observe: files, logs, evaluations, processes, and the place of tensors.
 OUTSIDE = re.compile(
     r"(^|_)(dir|folder|path|name|log|logging|logs|save|saves|eval|evaluation|hub|push|report|tqdm|run|workers|num_proc|"
@@ -103,12 +106,30 @@ def watch_trainer(recorder: Any, cls: Any) -> None:
                 _observe_trainer(kind, arguments, kept, observe_part)
 
             importlib.import_module("torch._dynamo")  # by the first step, in each fork otherwise
-            tried.append(_Trials(recorder, observe, stated))
+            known = _list_read(kind)
+            tried.append(
+                _Trials(recorder, observe, [name for name in stated if name.removeprefix("-") in known] or ["-"])
+            )
             tried[0].try_all(holders, {name: options[name] for name in losses})
             tried[0].write()
         return make(kind) if make is object.__new__ else make(kind, *arguments, **options)
 
     cls.__new__ = new
+
+
+def _list_read(kind: Any) -> set[str]:
+    """Return the names that a trainer's installed modules contain, and that the script does not read before it."""
+    modules = [sys.modules[base.__module__] for base in kind.__mro__]
+    texts = [
+        linecache.getlines(str(own.__file__))
+        for own in modules
+        if not is_script(vars(own)) and hasattr(own, "__file__")
+    ]
+    scripts = [linecache.getlines(str(own.__file__)) for own in [*sys.modules.values()] if is_script(vars(own))]
+    words = set(re.findall(r"\w+", "".join(line for lines in texts for line in lines)))
+    settings = getattr(sys.modules.get("transformers.training_args"), "TrainingArguments", None)
+    words |= {field.name for field in dataclasses.fields(settings)} if settings else set()
+    return words - set(re.findall(r"\.(\w+)", "".join(line for lines in scripts for line in lines)))
 
 
 class _Trials:
@@ -314,6 +335,12 @@ def _observe_trainer(
         return clip(parameters, max_norm, *others, **named)
 
     def begin(own: Any, *others: Any) -> None:
+        scheduler = getattr(trainer, "lr_scheduler", None)  # its later rates, too
+        scheduler = getattr(scheduler, "scheduler", scheduler)  # accelerate's has torch's
+        planned = count_planned(scheduler)
+        numbers = range(0, planned, planned // MAX_PLANNED + 1)
+        rates = [rate(number) for rate in getattr(scheduler, "lr_lambdas", ()) for number in numbers]
+        observe(type(scheduler).__name__, rates)
         for group in own.param_groups:
             options = {name: value for name, value in group.items() if name != "params"}
             observe(type(own).__name__, options, [(value.shape, value.grad) for value in group["params"]])
