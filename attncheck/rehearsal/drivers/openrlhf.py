@@ -142,7 +142,7 @@ def compute_log_probabilities(actor: Any, batch: Any) -> Any:
             actions = batch.action_mask.size(1) if TAKES_COUNTS else batch.action_mask.to(device)
             values = actor.actor(batch.sequences.to(device), actions, batch.attention_mask.to(device)).cpu()
     actor.actor.train()
-    return [row.cpu().clone() for row in values] if isinstance(values, tuple) else values  # on a CPU too, no views
+    return [row.cpu() for row in values] if isinstance(values, tuple) else values
 
 
 def make_replay_buffers_without_cuda() -> None:
