@@ -37,7 +37,7 @@ MAX_ROWS, MAX_PLANNED = 8, 200
 # What a fork does not observe: files, logs, evaluations, processes, and the place of tensors.
 OUTSIDE = re.compile(
     r"(^|_)(dir|folder|path|name|log|logging|logs|save|saves|eval|evaluation|hub|push|report|tqdm|run|workers|num_proc|"
-    r"pin|prefetch|persistent|deepspeed|fsdp|ddp|dist|distributed|seed|resume|steps|epochs|device|cpu|tf32|vllm|"
+    r"pin|prefetch|persistent|deepspeed|fsdp|ddp|dist|distributed|seed|resume|steps|epochs|devices?|ranks|cpu|tf32|vllm|"
     r"generate|kwargs|overwrite|do|debug|liger|compile|columns|batch_size|metrics|metric|cache|peft|task|inference)(_|$)"
 )
 LOSS = re.compile(r"(\w+_)?loss(_\w+)?")  # arguments of trainers
