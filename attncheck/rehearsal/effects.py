@@ -24,7 +24,7 @@ SHOWING = re.compile(
 )
 LIMITED = re.compile(
     r"\b(when|unless|must|requires?|ignored|during|clip\w*|threshold|max\w*|min\w*|bound|cap|top|exceeds?|valid for|"
-    r"(only|if|used) (if|with|for|when|effective|applie[sd]|relevant|you))\b|\bif `(?!None|True|False)|generat|"
+    r"(only|if|used) (if|with|for|when|effective|appl(ies|ied)|relevant|you))\b|\bif `(?!None|True|False)|generat|"
     r"rewards?|memory",
     re.IGNORECASE,
 )
