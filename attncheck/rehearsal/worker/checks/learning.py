@@ -7,6 +7,7 @@ import torch
 
 from attncheck.core.results.smoke import CheckResult, Step
 from attncheck.rehearsal.worker.checks.update import find_outside_changes
+from attncheck.rehearsal.worker.definitions import Explanation
 from attncheck.rehearsal.worker.evidence import SAME_LOSS, Evidence
 from attncheck.rehearsal.worker.explanations import explain_loss
 from attncheck.rehearsal.worker.policy import is_negated
@@ -18,6 +19,7 @@ MIN_STEPS = 20  # fewer steps give no verdict on learning
 LAST_STEPS = 5
 FALL = 0.9  # the last losses must be below this share of the first
 GROWTH = 1.0  # difference in nats per token that distinguishes rewarded responses from others
+OFFSET = 0.1  # relative difference of the multiples of a mean that a loss and its gradients are
 NEAR_ONE = 0.01  # the loss is a mean in nats per token, and not a multiple of one
 UNJUDGED = "not judged: whether it learns, because the weights are already trained, at the launch's learning rate"
 LOG_2 = math.log(2.0)  # a preference's loss if both sides are equally likely
@@ -47,7 +49,11 @@ def run(evidence: Evidence) -> CheckResult:
     tokens = [sum(len(row) for row in step.rows) for step in evidence.steps]
     failure = "the margin between chosen and rejected answers does not grow" if is_of_pairs else "it does not learn"
     counts = [1] * len(losses) if is_mean or is_of_pairs else tokens
-    is_partial = explanation is None or (bool(evidence.others) and abs(explanation.factor) < 1 - NEAR_ONE)
+    is_partial = (
+        explanation is None
+        or (bool(evidence.others) and abs(explanation.factor) < 1 - NEAR_ONE)
+        or _has_offset(explanation)
+    )
     is_unknown = is_partial and not evidence.step.objective.is_documented and not is_of_pairs
     slow = "unknown: the definition of the loss" if is_unknown else _explain_slowness(evidence, losses)
     preference = evidence.step.objective.preference
@@ -73,6 +79,12 @@ def run(evidence: Evidence) -> CheckResult:
         violations = (*still, *violations, *find_outside_changes(evidence.taken))
     notes = (*([UNJUDGED] if is_trained else []), *([UNKNOWN] if evidence.step.index.is_own else []))
     return CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor, bound=bound)
+
+
+def _has_offset(explanation: Explanation) -> bool:
+    """Return whether a loss has the gradients of a mean but another value, as KTO's 1 - sigmoid: its floor is not 0."""
+    factor, scale = explanation.factor, explanation.scale
+    return scale is not None and abs(scale - factor) > OFFSET * abs(factor)
 
 
 def _find_unloaded(evidence: Evidence) -> Iterator[str]:
