@@ -87,6 +87,8 @@ def _make_setting(word: Word, values: Sequence[Word], source: Source | None) -> 
     text = " ".join(value.text for value in values)
     known = word.known and all(value.known for value in values)
     span, value_span = _merge_spans([word, *values], source), _merge_spans(values, source)
+    if values and not text and value_span == NOWHERE:  # the value is empty, not missing
+        value_span = (word.span[1], word.span[1])
     return Setting(word.text, text, word.location, span, value_span, known)
 
 

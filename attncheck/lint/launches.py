@@ -236,7 +236,7 @@ def _iter_with_lost(
         while following and _is_lost(source, last, following[0], bool(lost)):
             last = following.pop(0)
             lost += last.words
-        if command.words and command.words[-1].text.isspace():  # "\\ " is a word, and continues no line
+        if len(command.words) > 1 and command.words[-1].text.isspace():  # "\\ " is a word, and continues no line
             command = command._replace(words=command.words[:-1])
         if lost and _lacks_program(command):
             command = command._replace(words=(*command.words, *lost))

@@ -153,6 +153,9 @@ def _lint_folders(
         except AttncheckError as error:
             not_read.append(_describe_error(source, error))
             continue
+        except Exception as error:  # the other files are judged anyway
+            not_read.append(f"{source.name}: a bug in attncheck, please report it: {type(error).__name__}: {error}")
+            continue
         reports += source_reports
         without_launch += not source_reports
         names_read |= reader.names if source_reports else set()

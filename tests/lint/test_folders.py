@@ -137,6 +137,20 @@ def test_a_file_that_takes_too_long_is_told(folder: Path, monkeypatch: pytest.Mo
     assert any("a.sh: not read within 0.05 s" in text for text in section.not_read)
 
 
+def test_a_file_that_ends_lint_itself_stops_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = run.Linter.lint
+
+    def lint(self: run.Linter, source: Source, launches: Sequence[Launch], read_file: ReadFile) -> list[Report]:
+        if source.name.endswith("a.sh"):
+            raise IndexError("tuple index out of range")
+        return original(self, source, launches, read_file)
+
+    monkeypatch.setattr(run.Linter, "lint", lint)
+    report = lint_paths("repo/scripts")
+    assert any("a.sh: a bug in attncheck" in text for text in find_section(report).not_read)
+    assert launches_of(report)
+
+
 def test_a_time_limit_ends_what_it_bounds_and_nothing_else() -> None:
     def run_for_ever() -> None:
         with time_limit(0.01):

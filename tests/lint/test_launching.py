@@ -224,6 +224,14 @@ def test_options() -> None:
     }  # fmt: skip
 
 
+def test_an_empty_word_of_an_array_is_a_value() -> None:
+    text = 'A=(--org "${ORG:-}" --many)\nray job submit -- python train.py "${A[@]}"\n'
+    [launch] = find_launches(Source("run.sh", text, "shell"), lambda name: None)
+    empty, missing = parse_options(launch.words[1:], nargs)
+    assert (empty.value, missing.value) == ("", "")
+    assert empty.value_span != NOWHERE and missing.value_span == NOWHERE
+
+
 def test_the_spans_of_options() -> None:
     source, words = parse_arguments("--one 1 \\\n  --many a 'b c' \\\n  --eq=\"v\" --split \\\n x $(y) --unknown $Z")
     settings = {setting.name: setting for setting in parse_options(words, nargs, source)}
