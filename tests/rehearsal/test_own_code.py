@@ -133,12 +133,15 @@ def test_probabilities_are_given_to_no_loss_of_logits_or_logarithms(monkeypatch:
     assert functional.cross_entropy is original and not give(functional.cross_entropy, softmax)
 
 
-@pytest.mark.parametrize(("others", "outcome"), [(["LlamaForCausalLM"], "skipped"), ([], "ok")])
+@pytest.mark.parametrize(
+    ("others", "scale", "outcome"),
+    [(["LlamaForCausalLM"], 0.1, "skipped"), ([], 0.02, "skipped"), ([], 0.1, "ok"), ([], None, "ok")],
+)
 def test_a_loss_with_an_unknown_part_of_a_reference_need_not_fall(
-    others: list[str], outcome: str, monkeypatch: pytest.MonkeyPatch
+    others: list[str], scale: float | None, outcome: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As KTO's: its gradients are a tenth of a mean's, and its value depends on the reference."""
-    monkeypatch.setattr(learning, "explain_loss", lambda _: SimpleNamespace(factor=0.1))
+    monkeypatch.setattr(learning, "explain_loss", lambda _: SimpleNamespace(factor=0.1, scale=scale))
     monkeypatch.setattr(learning, "_explain_slowness", lambda *_: "")
     steps = [SimpleNamespace(losses=[[0.5 + number / 500]], rows=[[1, 2]], rate=1e-3) for number in range(30)]
     objective = SimpleNamespace(policy=None, preference=None, is_documented=False)
