@@ -25,7 +25,7 @@ SHOWING = re.compile(
 LIMITED = re.compile(
     r"\b(when|unless|must|requires?|ignored|during|clip\w*|threshold|max\w*|min\w*|bound|cap|top|exceeds?|valid for|"
     r"(only|if|used) (if|with|for|when|effective|appl(ies|ied)|relevant|you))\b|\bif `(?!None|True|False)|generat|"
-    r"rewards?|memory",
+    r"rewards?|memory|\bevery\b|\bafter\b",
     re.IGNORECASE,
 )
 SAME = "the model, rows, loss, gradients and weights are the same without it"

@@ -48,6 +48,14 @@ class Ledger:
         return [self.read_rows(epoch)[n] for epoch in self.epochs for batch in epoch.batches for n in batch]
 
     @cached_property
+    def times(self) -> Counter[int]:
+        """How often a rank's data set has each document: a script may repeat rows intentionally."""
+        counts: Counter[int] = Counter()
+        for rows in self._documents.values():
+            counts |= _count_beginnings(rows)
+        return counts
+
+    @cached_property
     def overlap(self) -> str:
         """Why documents are drawn more than once, if no rank alone does so; "" otherwise."""
         ranks = [_count_beginnings(self.read_rows(epoch)[n] for b in epoch.batches for n in b) for epoch in self.epochs]

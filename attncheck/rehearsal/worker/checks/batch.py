@@ -249,7 +249,8 @@ def _find_repeats(evidence: Evidence, ledger: Ledger | None) -> Iterator[str]:
     """Yield the documents that were used twice before the data were exhausted."""
     segments = [segment for row in _list_rows(evidence) for segment in row if segment.words >= WHOLE_WORDS]
     drawn = [segment.document for segment in segments if segment.document >= 0 == segment.offset]
-    seen, repeated = Counter(drawn), _list_repeated(evidence, drawn)
+    seen, times = Counter(drawn), ledger.times if ledger is not None else Counter[int]()
+    repeated = [document for document in _list_repeated(evidence, drawn) if seen[document] > times[document]]
     held = len(list_documents(ledger.held)) if ledger is not None else len(evidence.step.index.documents)
     if len(repeated) > max(2, MAX_CUT_SHARE * len(seen)) and len(seen) < held * 0.9:  # a script may take a few
         total = sum(seen.values())
