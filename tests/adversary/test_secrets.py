@@ -120,7 +120,7 @@ class TemporaryFiles:
 
     def _watch(self) -> None:
         while not self._ended.wait(0.02):
-            for folder, _, names in os.walk(self._folder):  # a folder that is gone by now is passed over
+            for folder, _, names in os.walk(self._folder):  # a folder that no longer exists is skipped
                 for name in names:
                     with contextlib.suppress(OSError):
                         self._leaks |= self._plants.find_leaks(Path(folder, name).read_bytes())

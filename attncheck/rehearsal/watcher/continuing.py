@@ -89,7 +89,7 @@ def watch_skipping(recorder: Any, module: Any) -> None:
                 if is_new:
                     _draw_others()
                 loader = dataloader if is_whole else original(dataloader, num_batches)
-                rows = list(map(_digest, loader))
+                rows = list(map(digest, loader))
                 own["rows"] = rows[num_batches:] if is_whole else rows
 
             with contextlib.suppress(Exception), tempfile.TemporaryDirectory() as folder:
@@ -178,7 +178,7 @@ class _Start:
     def _read_values(self) -> dict[str, str]:
         models = [model for model in self._recorder.models if any(p.requires_grad for p in model.parameters())]
         named = [(f"{n}.{name}", value) for n, model in enumerate(models) for name, value in model.named_parameters()]
-        return {name: _digest(value.detach().float().cpu()) for name, value in named}
+        return {name: digest(value.float()) for name, value in named}
 
     def _count_step(self, *arguments: Any) -> None:
         if FORKED:
@@ -295,7 +295,7 @@ class _Trial:
                 loader.set_epoch(epoch)
             began, rows = time.monotonic(), list[str]()
             for batch in loader:
-                rows.append(_digest(batch))
+                rows.append(digest(batch))
                 if time.monotonic() - began > READING_SECONDS:
                     return
             orders.append(rows)
@@ -347,7 +347,7 @@ class _Trial:
             answers["part"] = "step"
             if len(answers["rows"]) in (0, kept):
                 self._weights.append(self._read_weights())
-            answers["rows"].append(_digest(inputs))
+            answers["rows"].append(digest(inputs))
             answers["rates"].append([float(group["lr"]) for group in self.trainer.optimizer.param_groups])
             loss = step(model, inputs, *arguments, **named)
             answers["losses"].append(float(loss))
@@ -386,12 +386,23 @@ def _measure_all(own: dict[str, Any], other: dict[str, Any]) -> float:
     return float(sum(_measure(name, own, other) ** 2 for name in own if name in other) ** 0.5)
 
 
-def _digest(value: Any) -> str:
-    """Return a short digest of a batch: equal for equal tensors, lists and numbers."""
+def write_answer(folder: str, kind: str, record: dict[str, Any]) -> None:
+    """Write `kind-N.json`, the next answer of its kind."""
+    number = len([name for name in os.listdir(folder) if name.startswith(f"{kind}-")])
+    with open(os.path.join(folder, f"{kind}-{number}.json"), "w") as stream:
+        json.dump(record, stream)
+
+
+def digest(value: Any) -> str:
+    """Return a short digest: equal for equal tensors, arrays, lists and numbers."""
     return hashlib.sha256(_format(value).encode()).hexdigest()[:16]
 
 
 def _format(value: Any) -> str:
+    if hasattr(value, "detach"):  # weights would take long as text
+        own = value.detach().cpu().contiguous().flatten()
+        numbers = hashlib.sha256(own.view(sys.modules["torch"].uint8).numpy().tobytes())
+        return f"{tuple(value.shape)} {numbers.hexdigest()}"
     if hasattr(value, "tolist"):
         return str(value.tolist())
     if hasattr(value, "items"):

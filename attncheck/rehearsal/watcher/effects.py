@@ -15,10 +15,8 @@ import contextlib
 import dataclasses
 import enum
 import functools
-import hashlib
 import importlib
 import inspect
-import json
 import linecache
 import os
 import re
@@ -28,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from .absent import is_script
-from .continuing import can_fork, run_in_fork
+from .continuing import can_fork, digest, run_in_fork, write_answer
 from .optimizer import count_planned
 
 STEPS = 2
@@ -201,7 +199,7 @@ class _Trials:
             sys.modules["torch"].set_num_threads(1)  # a fork has not the others
 
             def observe_part(*values: Any) -> None:
-                observed.append(_digest(values))
+                observed.append(digest(values))
                 if expected and observed[-1] != [*expected, ""][len(observed) - 1]:
                     raise _Ended
 
@@ -216,11 +214,8 @@ class _Trials:
 
     def write(self, **others: Any) -> None:
         """Write `effects-N.json`."""
-        folder = self._recorder.folder
-        number = len([name for name in os.listdir(folder) if name.startswith("effects-")])
         record = {"idle": self._idle, "left": self._left, "error": self._error, "seconds": self._seconds, **others}
-        with open(os.path.join(folder, f"effects-{number}.json"), "w") as stream:
-            json.dump(record, stream)
+        write_answer(self._recorder.folder, "effects", record)
 
 
 @dataclasses.dataclass
@@ -379,25 +374,4 @@ def _describe(model: Any) -> str:
     """Return a digest of a model's parameters, and of what its modules do."""
     parameters = [(name, value.shape, value.requires_grad, value) for name, value in model.named_parameters()]
     flags = [(name, [str(vars(module).get(flag)) for flag in FLAGS]) for name, module in model.named_modules()]
-    return _digest((parameters, flags, str(getattr(getattr(model, "config", None), "_attn_implementation", ""))))
-
-
-def _digest(value: Any) -> str:
-    """Return a digest that is equal for equal tensors, rows and numbers."""
-    digest = hashlib.sha256()
-
-    def add(value: Any) -> None:
-        if hasattr(value, "detach"):
-            digest.update(
-                value.detach().cpu().contiguous().flatten().view(sys.modules["torch"].uint8).numpy().tobytes()
-            )
-        elif hasattr(value, "items"):
-            add([*value.items()])
-        elif isinstance(value, (list, tuple)):
-            for own in value:
-                add(own)
-        else:
-            digest.update(f"{value} ".encode())
-
-    add(value)
-    return digest.hexdigest()
+    return digest((parameters, flags, str(getattr(getattr(model, "config", None), "_attn_implementation", ""))))

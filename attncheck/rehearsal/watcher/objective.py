@@ -29,9 +29,7 @@ SIGNS = {  # a term's name -> 1 if the loss should grow with the term, -1 if it 
     re.compile(rf"(?:.*_)?(?:kls?|kld|kl_?div|kl_?divergence|divergence|penalty){END}", re.IGNORECASE): 1,
     re.compile(rf"(?:.*_)?bonus{END}", re.IGNORECASE): -1,
 }
-MARGIN = (
-    "margin"  # a column of the data that TRL's rewards and preferences subtract: one of the loss is what it reaches
-)
+MARGIN = "margin"  # a column that TRL's rewards and preferences subtract: one of the loss is what it reaches
 MAX_LOSSES = 12  # that are looked at: a divergence is 0 before the first step
 SMALL = 1e-7  # of a term: less is rounding
 RATIO, DISTANCE = 2.0, 1.0  # of a response's probability to the old one's; of its logarithm to the reference's
@@ -40,12 +38,8 @@ STOPPED = 0.01  # of the largest gradient
 
 def watch_terms(recorder: Any, trainer: Any) -> None:
     """Look at the terms of a trainer's loss that the script computes."""
-    losses = [
-        inspect.unwrap(getattr(trainer, name)) for name in ("_compute_loss", "compute_loss") if hasattr(trainer, name)
-    ]
-    own = [
-        function for function in (*losses, trainer.compute_loss_func) if function is not None and is_foreign(function)
-    ]
+    given = trainer.compute_loss_func
+    own = [*_list_own_losses(trainer), *([given] if given is not None and is_foreign(given) else [])]
     original, seen = trainer.compute_loss, list[Any]()
 
     @functools.wraps(original)
@@ -67,6 +61,17 @@ def watch_terms(recorder: Any, trainer: Any) -> None:
         trainer.compute_loss = compute_loss
 
 
+def _list_own_losses(trainer: Any) -> list[Any]:
+    """Return the methods of a trainer that compute its loss and are the script's."""
+    names = filter(functools.partial(hasattr, trainer), ("_compute_loss", "compute_loss"))
+    return [own for own in (inspect.unwrap(getattr(trainer, name)) for name in names) if is_foreign(own)]
+
+
+def _read_terms(frame: Any) -> dict[str, Any]:
+    """Return the variables of a script's function whose names are those of terms."""
+    return {name: value for name, value in frame.f_locals.items() if _find_sign(name) and name != MARGIN}
+
+
 @contextlib.contextmanager
 def _keep_locals(terms: dict[str, Any]) -> Iterator[None]:
     """Add the named terms that are variables of the script's functions when they return."""
@@ -78,8 +83,7 @@ def _keep_locals(terms: dict[str, Any]) -> Iterator[None]:
             if code not in known:
                 known[code] = any(map(_find_sign, code.co_varnames)) and is_script(frame.f_globals)
             if known[code]:
-                own = {name: value for name, value in frame.f_locals.items() if _find_sign(name) and name != MARGIN}
-                terms.update(own)
+                terms.update(_read_terms(frame))
 
     sys.setprofile(leave)
     try:
@@ -95,11 +99,7 @@ def watch_loop(recorder: Any) -> Callable[[Any, Any], None]:
     def judge(loss: Any, frame: Any) -> None:
         own = find_script_frame(frame) if len(seen) < MAX_LOSSES else None
         seen.append(None)
-        terms = (
-            {name: value for name, value in own.f_locals.items() if _find_sign(name) and name != MARGIN}
-            if own is not None
-            else {}
-        )
+        terms = {} if own is None else _read_terms(own)
         if terms and judge_terms(recorder, loss, terms, name_line(own), "warnings"):  # a loop may train anything
             seen.extend([None] * MAX_LOSSES)
 
@@ -145,12 +145,9 @@ def ask_policy_loss(
     folder: str, trainer: Any, method: str, compute: Callable[[Any], Any], inputs: Mapping[str, Any]
 ) -> None:
     """Ask a policy's loss, which a script computes, where it stops, and in which direction it is from a reference."""
-    own = [
-        inspect.unwrap(getattr(trainer, name)) for name in ("_compute_loss", "compute_loss") if hasattr(trainer, name)
-    ]
-    foreign = [function for function in own if is_foreign(function)]
-    if foreign:
-        question = functools.partial(_probe, trainer, method, compute, inputs, describe_code(foreign[0]))
+    own = _list_own_losses(trainer)
+    if own:
+        question = functools.partial(_probe, trainer, method, compute, inputs, describe_code(own[0]))
         ask_in_fork(SimpleNamespace(folder=folder), "loss", question, True)
 
 

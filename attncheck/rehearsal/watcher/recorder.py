@@ -82,10 +82,8 @@ class Recorder:
         self.attention: AttentionWatch | None = None
         self.modules: ModuleWatch | None = None
         self.losses_given: LossWatch | None = None
-        self.trains, self.left_by = (
-            False,
-            "",
-        )  # whether the last loss was one of training mode, and the line that left it
+        self.trains = False  # whether the last loss was one of training mode
+        self.left_by = ""  # the script's line that left it
         self.randomness = Randomness()
         self.kept: set[str] | None = None  # names of the parameters whose values are kept; None: all
         self.entered: Any = None  # the model whose call is being recorded: calls of its parts belong to it

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import json
 import math
 import os
 import re
@@ -21,7 +20,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from .continuing import can_fork, run_in_fork
+from .continuing import can_fork, run_in_fork, write_answer
 from .modules import describe_code, is_foreign
 
 CAUSAL = ("CausalLM", "LMHeadModel")  # classes whose logits at a token are of the next one
@@ -43,11 +42,8 @@ METRICS = "the metrics of an evaluation"  # begins a note
 
 def report(folder: str, check: str, **lines: list[str]) -> None:
     """Write `relations-N.json`: violations, warnings or notes of a check, as the first rank finds them."""
-    if os.environ.get("RANK", "0") != "0":
-        return
-    number = len([name for name in os.listdir(folder) if name.startswith("relations-")])
-    with open(os.path.join(folder, f"relations-{number}.json"), "w") as stream:
-        json.dump({"check": check, **lines}, stream)
+    if os.environ.get("RANK", "0") == "0":
+        write_answer(folder, "relations", {"check": check, **lines})
 
 
 def ask_in_fork(recorder: Any, check: str, question: Callable[[dict[str, Any]], None], is_asked: bool = False) -> None:
@@ -91,6 +87,7 @@ def _compare_predictors(trainer: Any, answers: dict[str, Any]) -> None:
     others = {offset: _evaluate(trainer, labels, size, offset, 0) for offset in (0, 2)}
     padded = _evaluate(trainer, labels, size, 1, 0, PADDING)
     name = describe_code(trainer.compute_metrics)
+    best, is_greater = _read_best(trainer.args)
     for key, value in right.items():
         noise, own = abs(first[key] - second[key]), abs(value - first[key])
         offset = max(others, key=lambda offset: abs(others[offset][key] - first[key]))
@@ -105,7 +102,6 @@ def _compare_predictors(trainer: Any, answers: dict[str, Any]) -> None:
                 f'"{key}" of {name} counts tokens without a label: {PADDING} more columns of padding change it from '
                 f"{value:.4g} to {padded[key]:.4g} for a model that predicts each label"
             )
-        best, is_greater = _read_best(trainer.args)
         if own > noise + ROUNDING and key.removeprefix("eval_") == best and (value > first[key]) is not is_greater:
             text = f"a model that predicts each label has {value:.4g}, a random one {first[key]:.4g}"
             answers.setdefault("violations", []).append(KEPT.format(key, text, is_greater))
