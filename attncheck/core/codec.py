@@ -51,7 +51,7 @@ def _bound(number: float) -> float:
 
 
 def to_plain(value: Any) -> Any:
-    """Return `value` as dictionaries, lists and scalars."""
+    """Return `value` as dictionaries, lists and scalars. Raises `TypeError` for a named tuple."""
     if isinstance(value, Known):
         return {"known": to_plain(value.value)}
     if isinstance(value, (Absent, Unreadable)):
@@ -61,6 +61,8 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list, frozenset)):
+        if hasattr(value, "_fields"):
+            raise TypeError(f"{type(value).__name__} is a named tuple")
         return [to_plain(item) for item in value]
     return value
 
@@ -202,6 +204,9 @@ def _literal_reader(choices: tuple[Any, ...]) -> Callable[[object, str], Any]:
 
 
 def _scalar_reader(kind: Any) -> Callable[[object, str], Any]:
+    if hasattr(kind, "_fields"):
+        raise TypeError(f"{kind.__name__} is a named tuple")
+
     def reader(document: object, path: str) -> Any:
         if kind is float and type(document) is int:
             return float(max(-HUGE, min(document, HUGE)))

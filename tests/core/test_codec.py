@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jsonschema
 import pytest
@@ -67,3 +68,14 @@ def test_a_bad_document_names_its_fault(text: str, message: str) -> None:
 
 def test_an_unknown_key_is_ignored() -> None:
     assert codec.loads(Box, '{"name": "b", "size": {"absent": ""}, "later": 1}') == Box("b", Absent())
+
+
+class Named(NamedTuple):
+    name: str
+
+
+def test_a_named_tuple_is_refused_in_both_directions() -> None:
+    with pytest.raises(TypeError):
+        codec.to_plain(Named("a"))
+    with pytest.raises(TypeError):
+        codec.read(Named, {"name": "a"})

@@ -14,6 +14,7 @@ import torch
 
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal import effects, judged_run
+from attncheck.rehearsal.watcher import absent
 from attncheck.rehearsal.watcher import effects as watcher
 from attncheck.rehearsal.watcher.effects import keep_given, watch_adapters, watch_trainer
 
@@ -146,7 +147,7 @@ def try_settings(
     watched: Any = type("Arguments", (Arguments,), {})
     keep_given(watched)
     trainer: Any = type("Trainer", (Trainer,), {"fault": fault})
-    monkeypatch.setattr(watcher, "is_script", lambda scope: False)  # this file is the trainer's
+    monkeypatch.setattr(absent, "_is_script_file", lambda name: False)  # this file is the trainer's
     watch_trainer(SimpleNamespace(folder=str(folder), is_paused=False), trainer)
     options = {"compute_loss_func": function} if function else {}
     made = trainer(torch.nn.Linear(4, 2), watched(**settings), train_dataset=[[1.0, 2.0, 3.0, 4.0]] * 4, **options)
@@ -161,7 +162,8 @@ def test_what_a_script_reads_itself_is_not_tried(tmp_path: Path, monkeypatch: py
     own.__file__ = str(tmp_path / "own.py")
     (tmp_path / "own.py").write_text("print(args.divergence)")
     monkeypatch.setitem(sys.modules, "own", own)
-    monkeypatch.setattr(watcher, "is_script", lambda scope: scope is vars(own))
+    monkeypatch.setitem(sys.modules, "none", None)  # as Python allows, and a name that must not be imported
+    monkeypatch.setattr(absent, "_is_script_file", lambda name: name == own.__file__)
     names = watcher._list_read(Trainer)
     assert "compute_loss_func" in names
     assert not {"divergence", "unknown_" + "name"} & names

@@ -7,9 +7,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import attncheck
 from attncheck.core import codec
@@ -40,7 +39,8 @@ GRACE = 30.0  # in which a child that stopped its parts answers
 MAX_BYTES = 4 << 20
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True)
+class Part:
     """What one part of the experiments measured in a run that had so many seconds."""
 
     name: str
@@ -49,7 +49,8 @@ class Part(NamedTuple):
     reason: str = ""  # why it did not end
 
 
-class Kept(NamedTuple):
+@dataclass(frozen=True)
+class Kept:
     """The parts that were run with the same packages."""
 
     parts: tuple[Part, ...] = ()

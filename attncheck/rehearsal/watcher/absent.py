@@ -18,6 +18,7 @@ import builtins
 import functools
 import importlib.util
 import inspect
+import linecache
 import os
 import re
 import sys
@@ -337,6 +338,12 @@ def is_script(scope: Any) -> bool:
     """Return whether the variables of a module are those of a script."""
     name = scope.get("__file__") if isinstance(scope, dict) else None
     return isinstance(name, str) and not name.startswith("<") and _is_script_file(name)
+
+
+def read_scripts() -> str:
+    """Return the text of every loaded module that is a script's; what stands in `sys.modules` need not be a module."""
+    scopes = [getattr(module, "__dict__", None) for module in [*sys.modules.values()]]
+    return "".join(line for own in scopes if is_script(own) for line in linecache.getlines(str(own["__file__"])))
 
 
 def is_guarded(errors: tuple[str, ...], by_any: bool = False) -> bool:

@@ -25,7 +25,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from .absent import is_script
+from .absent import is_script, read_scripts
 from .continuing import can_fork, digest, run_in_fork, write_answer
 from .optimizer import count_planned
 
@@ -123,11 +123,10 @@ def _list_read(kind: Any) -> set[str]:
         for own in modules
         if not is_script(vars(own)) and hasattr(own, "__file__")
     ]
-    scripts = [linecache.getlines(str(own.__file__)) for own in [*sys.modules.values()] if is_script(vars(own))]
     words = set(re.findall(r"\w+", "".join(line for lines in texts for line in lines)))
     settings = getattr(sys.modules.get("transformers.training_args"), "TrainingArguments", None)
     words |= {field.name for field in dataclasses.fields(settings)} if settings else set()
-    return words - set(re.findall(r"\.(\w+)", "".join(line for lines in scripts for line in lines)))
+    return words - set(re.findall(r"\.(\w+)", read_scripts()))
 
 
 class _Trials:

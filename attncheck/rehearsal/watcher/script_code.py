@@ -14,7 +14,7 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
-from .absent import is_script, note
+from .absent import is_script, note, read_scripts
 from .modules import describe_code, is_foreign, unwrap
 
 # Words in the names of methods of transformers' Trainer (5.17.0 trainer.py); all other methods are part of the loss.
@@ -58,12 +58,7 @@ def note_order(frame: Any, samplers: list[Any]) -> None:
     loops = (node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.For, ast.While)))
     inner = [node for loop in loops for part in loop.body for node in ast.walk(part) if isinstance(node, ast.For)]
     if any(node.lineno == own.f_lineno for node in inner):
-        text += "".join(  # another file's helper may call it
-            line
-            for module in [*sys.modules.values()]
-            if is_script(getattr(module, "__dict__", None))
-            for line in linecache.getlines(str(module.__file__))
-        )
+        text += read_scripts()  # another file's helper may call it
         CODE["unset"] = [name_line(own)] * (not re.search("set_epoch|accelerat", text, re.IGNORECASE))
 
 

@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-from .absent import is_guarded, is_script, list_requirements, note
+from .absent import is_guarded, is_script, list_requirements, note, read_scripts
 from .evaluations import STRATEGIES
 from .modules import is_foreign, unwrap
 from .script_code import find_script_frame, note_code
@@ -220,8 +220,7 @@ def _list_unread(rows: Any) -> list[str]:
     """
     with open(os.environ["ATTNCHECK_ROWS"]) as stream:
         made = json.loads(stream.readline()).keys()
-    modules = (vars(module) for module in [*sys.modules.values()] if hasattr(module, "__dict__"))
-    text = "".join("".join(linecache.getlines(str(own["__file__"]))) for own in modules if is_script(own))
+    text = read_scripts()
     return [name for name in rows.column_names if name in made and not re.search(rf"[\"'.]{name}\b", text)]
 
 
