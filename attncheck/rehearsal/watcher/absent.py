@@ -342,7 +342,7 @@ def is_script(scope: Any) -> bool:
 
 def read_scripts() -> str:
     """Return the text of every loaded module that is a script's; what stands in `sys.modules` need not be a module."""
-    scopes = [getattr(module, "__dict__", None) for module in [*sys.modules.values()]]
+    scopes: list[Any] = [getattr(module, "__dict__", None) for module in [*sys.modules.values()]]
     return "".join(line for own in scopes if is_script(own) for line in linecache.getlines(str(own["__file__"])))
 
 
