@@ -329,9 +329,10 @@ def _has_main(path: str) -> bool:
 @functools.cache
 def _is_script_file(name: str) -> bool:
     """Return whether a file belongs to no package, nor to Python's library or the watcher."""
-    path = os.path.realpath(name)
-    homes = (os.path.dirname(os.path.realpath(os.__file__)), os.path.dirname(os.path.realpath(__file__)))
-    return not path.startswith(homes) and not is_installed(path)
+    homes = (os.path.dirname(os.__file__), os.path.dirname(__file__))
+    if name.startswith(homes) or is_installed(name):  # thousands of files: their links are not followed
+        return False
+    return not os.path.realpath(name).startswith(tuple(map(os.path.realpath, homes)))
 
 
 def is_script(scope: Any) -> bool:

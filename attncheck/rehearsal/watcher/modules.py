@@ -113,10 +113,11 @@ def is_foreign(function: Any, holder: str = "") -> bool:
 @functools.cache
 def is_installed(path: str) -> bool:
     """Return whether a file belongs to an installed package, also below the folder of `pip install --target`."""
+    if any(f"{os.sep}{name}{os.sep}" in path for name in INSTALLED):  # also if uv links it into its store
+        return True
     homes = {os.path.realpath(home) for home in sys.path[1:]} - {os.path.realpath(sys.path[0])}  # the script's own
-    return any(f"{os.sep}{name}{os.sep}" in path for name in INSTALLED) or any(
-        path.startswith(f"{home}{os.sep}") and _has_distributions(home) for home in homes
-    )
+    path = os.path.realpath(path)
+    return any(path.startswith(f"{home}{os.sep}") and _has_distributions(home) for home in homes)
 
 
 @functools.cache
