@@ -58,7 +58,7 @@ def follow_program(origin: Origin, records: Sequence[Record], environ: Mapping[s
         frame = Frame(origin.module, {"__name__": "__main__"})
         interpreter.follow(lambda: interpreter.run(origin.module.body.body, frame))
     if origin.has_one_parser and not any(outcome.kind == "raises" for outcome in interpreter.outcomes):
-        interpreter.follow(lambda: interpreter.take_parsed(records))
+        interpreter.follow(lambda: interpreter.take_parsed(interpreter.parsed))
     return interpreter.outcomes
 
 

@@ -36,6 +36,7 @@ PARSES = frozenset({
     "parse_args_into_dataclasses", "parse_args_and_config", "parse_dict", "parse_args", "parse_yaml_file",
     "parse_json_file",
 })  # fmt: skip
+LOADS = frozenset({"json.load", "yaml.safe_load", "yaml.load"})  # a table of a file that the program opens
 ENDS = frozenset({"exit", "_exit", "quit"})
 RESHAPES = frozenset({"hierarchize"})  # openrlhf 0.11.2 utils/config.py: the same options, with a name's parts nested
 READING_METHODS: dict[type[Any], frozenset[str]] = {
@@ -504,7 +505,13 @@ class Interpreter:
         if name in WARNING_CALLS or name == "print" or name.startswith("rank0_print"):
             self._report_warning(name, call, frame)
             return None
+        if unparse(call.func) in LOADS:
+            return Record(is_whole=False, is_mapping=True)
         if name in PARSES and self.parsed and self.has_one_parser:
+            values = [self.value(argument, frame) for argument in call.args]
+            if any(isinstance(value, Record) and value.is_mapping for value in values):
+                self.parsed = ()  # a table of the program's own: the launch's settings are not read
+                raise Stopped
             self.take_parsed(self.parsed)
             is_one = name == "parse_args" and not self.parsed[0].classes
             return self.parsed[0] if is_one else list(self.parsed)

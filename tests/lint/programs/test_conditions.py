@@ -219,6 +219,15 @@ def test_an_error_that_is_caught_is_not_reported(tmp_path: Path) -> None:
     assert find(write_tree(tmp_path, {**FILES, "train.py": script}), packing="true") == []
 
 
+def test_a_table_of_the_program_s_own_is_not_the_command_line(tmp_path: Path) -> None:
+    parsed = "parse_args_into_dataclasses()"
+    own = 'parse_dict(json.load(open("own.json")))'
+    for call, texts in {parsed: ["ValueError: strategy steps needs steps, not 0"], own: []}.items():
+        script = SCRIPT.replace(parsed, call).replace("HfArgumentParser\n", "HfArgumentParser\n    import json\n", 1)
+        write_tree(tmp_path, {**FILES, "train.py": script})
+        assert [outcome.text for outcome in find(tmp_path, strategy="steps")] == texts
+
+
 def test_argparse_and_its_checks(tmp_path: Path) -> None:
     script = """
         import argparse
