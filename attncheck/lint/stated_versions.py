@@ -183,8 +183,16 @@ def _join_rows(parts: Iterable[Iterable[tuple[str, str, str, str]]]) -> StatedVe
 def _list_folder(folder: Path) -> tuple[tuple[str, str, str, str], ...]:
     """Return each distribution that a folder states: its name, its version, the versions allowed, and the file."""
     installed = _list_installed(_find_setup_scripts(folder))
-    rows = [row for row in (*_list_own(folder), *_iter_listed(folder), *installed) if row[0] in STATED_DISTRIBUTIONS]
+    listed = _drop_other_environments(list(_iter_listed(folder)))
+    rows = [row for row in (*_list_own(folder), *listed, *installed) if row[0] in STATED_DISTRIBUTIONS]
     return tuple(sorted(rows, key=lambda row: (not row[1], row[2] == NO_VERSION)))  # a pin, then a range
+
+
+def _drop_other_environments(rows: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
+    """Return the rows without files that contradict a pin of an earlier file: their other pins are not next to it."""
+    pins = {row[0]: row[1] for row in reversed(rows) if row[1]}
+    others = {row[3] for row in rows if row[1] and not _is_same(row[1], pins[row[0]])}
+    return [row for row in rows if row[3] not in others]
 
 
 @lru_cache(maxsize=1024)

@@ -33,6 +33,7 @@ PACKAGE_INFO = (
     "__version__ = '.'.join(map(str, VERSION[:3])) + ''.join(VERSION[3:])\n"
 )
 
+CONDA = "dependencies:\n  - pip:\n    - accelerate==0.29.2\n    - "
 LOCK = 'version = 1\n\n[[package]]\nname = "trl"\nversion = "0.29.1"\n'  # which only an extra takes
 
 
@@ -57,6 +58,8 @@ def lint_tree(folder: Path, target: str) -> Report:
         ({"verl/version/version": "main"}, "verl", ""),
         ({"environment.yaml": "dependencies:\n  - pip:\n    - transformers==4.48.0\n"}, "transformers", "4.48.0"),
         ({"swift.yml": "name: swift\ndependencies:\n  - pip:\n      - ms-swift==3.5.1\n"}, "ms-swift", "3.5.1"),
+        ({"requirements.txt": "trl==0.15.0\n", "environment.yml": f"{CONDA}trl==0.15.0\n"}, "accelerate", "0.29.2"),
+        ({"requirements.txt": "trl==0.15.0\n", "environment.yml": f"{CONDA}trl==0.9.6\n"}, "accelerate", ""),
         ({f"{name}.yml": f"dependencies:\n  - transformers==4.5{name}.0\n" for name in "12"}, "transformers", ""),
         (
             {f"{name}.yml": f"dependencies:\n  - trl==1.{len(name)}.0\n" for name in ("env_eval", "environment")},
