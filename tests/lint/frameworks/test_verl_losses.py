@@ -48,6 +48,8 @@ def test_micro_batches_were_summed(text: str, version: str, message: str) -> Non
         (BASE, "0.6.1", False),
         (f"{VALID} {ACTOR}.{ULYSSES_SIZE}=2", "0.5.0", True),
         (f"{VALID} {ACTOR}.{ULYSSES_SIZE}=2 {ACTOR}.loss_agg_mode=seq-mean-token-mean", "0.5.0", False),
+        (f"{VALID} {ACTOR}.{ULYSSES_SIZE}=2 {ACTOR}.policy_loss.loss_mode=gpg", "0.5.0", True),
+        (f"{VALID} {ACTOR}.{ULYSSES_SIZE}=2 {ACTOR}.policy_loss.loss_mode=geo_mean", "0.5.0", False),
         (f"{VALID} {ACTOR}.{ULYSSES_SIZE}=2", "0.9.1", False),
         (VALID, "0.5.0", False),
     ],

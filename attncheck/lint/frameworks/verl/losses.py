@@ -15,6 +15,8 @@ BALANCE, CONVERSATIONS, TEMPERATURE = (
     "data.multiturn.enable",
     "actor_rollout_ref.rollout.temperature",
 )
+# Policy losses that use loss_agg_mode; geo_mean and gspo take the mean over rows (verl 0.5.0 trainer/ppo/core_algos.py).
+TOKEN_MEAN_LOSSES = ("vanilla", "gpg", "clip_cov", "kl_cov")
 
 
 def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
@@ -121,7 +123,8 @@ def _find_weighting(config: LaunchConfig) -> Constraint | None:
     if not config.is_reinforcement:
         return config.find_constraint(constraints.LOSS_OF_MICRO_BATCHES_OF_NEW_SFT)
     mode = config.values.get_text(f"{ACTOR}.loss_agg_mode") or "token-mean"
-    is_weighted = config.has_legacy_workers and mode == "token-mean"
+    policy_loss = config.values.get_text(f"{ACTOR}.policy_loss.loss_mode") or "vanilla"
+    is_weighted = config.has_legacy_workers and mode == "token-mean" and policy_loss in TOKEN_MEAN_LOSSES
     return config.find_constraint(constraints.LOSS_OF_MICRO_BATCHES_OF_ACTOR) if is_weighted else None
 
 
