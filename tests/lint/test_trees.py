@@ -1314,6 +1314,43 @@ def test_a_configuration_without_defaults_lacks_the_tables_that_verl_reads(
 FACTORY_FILE = "model_name_or_path: m\nstage: dpo\nfinetuning_type: lora\ndataset: d\ntemplate: qwen\noutput_dir: o\n"
 
 
+OWN_CONFIGURATION = """
+    import hydra
+
+    @hydra.main(config_path="/home/me/configs", config_name="{}", version_base=None)
+    def main(config):
+        run_ppo(config)
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "is_said"),
+    [
+        ("ppo_trainer", "", True),
+        ("own_ppo", "", False),
+        ("own_ppo", "actor_rollout_ref: {actor: {use_dynamic_bsz: true}}", False),
+        ("own_ppo", "actor_rollout_ref: {actor: {use_dynamic_bsz: false}}", True),
+    ],
+)
+def test_the_configuration_that_the_tree_s_copy_of_verl_names_decides(
+    tmp_path: Path, name: str, file: str, is_said: bool
+) -> None:
+    command = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=m"
+    files = {
+        "verl/__init__.py": "",
+        "verl/trainer/__init__.py": "",
+        "verl/version/version": "0.5.0",
+        "verl/trainer/main_ppo.py": OWN_CONFIGURATION.format(name),
+        "run.sh": f"{command}\n",
+    }
+    script = write_tree(tmp_path, {**files, **({f"configs/{name}.yaml": file} if file else {})})
+    report = lint(script)[1]
+    assert any("are both unset" in finding.message for finding in report.findings) is is_said
+
+
 @pytest.mark.parametrize(
     ("keys", "count"),
     [

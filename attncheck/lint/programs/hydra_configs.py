@@ -113,8 +113,8 @@ def read_hydra_program(
     if given_path and not os.path.isdir(folder):
         folder = resolve_path(tree.base / given_path)
     file = folder / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
-    if not os.path.isfile(file):
-        return None
+    if not os.path.isfile(file):  # "/path/to/counselor_configs", and the file is elsewhere in the tree
+        return read_named_configuration(tree.base, (given_path, name, *config[2:])) if not given_name else None
     return _compose_program(module.shown_path or entry.shown_path, file, tree, config)
 
 

@@ -16,7 +16,7 @@ from attncheck.core.launch import Launch, Setting, SourceLocation, Word
 from attncheck.core.program import ProgramOption
 from attncheck.core.records import replace
 from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Release
-from attncheck.lint.programs.places import find_own_program, open_tree
+from attncheck.lint.programs.places import find_main, find_own_program, open_tree
 from attncheck.lint.programs.program import Entry, find_entry
 
 OVERRIDE = re.compile(r"(?P<prefix>\+\+|\+|~)?(?P<key>[A-Za-z_][\w.@/:-]*)(?:=(?P<value>.*))?", re.DOTALL)
@@ -43,6 +43,7 @@ NAMED = {
     "RayPPOTrainer": re.compile(rb"\bRayPPOTrainer\b"),
     "use_critic=False": re.compile(rb"\buse_critic=False\b"),
 }
+DECORATED = re.compile(rb"\bhydra\.main\([^)]*\bconfig_name\s*=\s*[\"']([\w.-]+)")
 MAX_MODULES = 60  # that a program imports: those that its trainers are found in
 PPO_KEY_PREFIXES = ("actor_rollout_ref.", "critic.model.")
 SHARED_KEYS = ("data.train_files", "trainer.total_training_steps", "trainer.total_epochs")  # with other programs
@@ -118,14 +119,23 @@ def parse_hydra_inputs(launch: Launch) -> HydraInputs:
     """Return the parts of a launch, for any release."""
     program = launch.words[0] if launch.words else None
     options = launch.program.options if launch.program is not None and launch.program.style == "hydra" else {}
+    parsed = _parse_words(launch.words[1:])
     return replace(
-        _parse_words(launch.words[1:]),
+        parsed,
+        config_name=parsed.config_name or ("" if options else _find_decorated(launch)),
         module=read_module(launch),
         entries=launch.entries,
         program=program,
         tree_options=options,
         calls=None if not launch.words or read_module(launch) in OWN_PROGRAMS else _list_named(launch) or frozenset(),
     )
+
+
+def _find_decorated(launch: Launch) -> str:
+    """Return the configuration that the tree's own copy of verl's program names; "" for that of its release."""
+    main = find_main(launch) if read_module(launch) in OWN_PROGRAMS else None
+    match = DECORATED.search(main[0].content) if main is not None else None
+    return match[1].decode() if match else ""
 
 
 @lru_cache(maxsize=64)
@@ -256,7 +266,7 @@ def resolve_config(inputs: HydraInputs, release: Release) -> HydraInputs:
     choices = {override.key: override.value for override in inputs.overrides if _is_group_choice(override, groups)}
     if is_on_megatron and not lacks_group and not inputs.tree_options:
         choices.setdefault("model_engine", "megatron")
-    is_unread = is_other and (not inputs.tree_options or "$" in inputs.config_name)
+    is_unread = inputs.is_unread or (is_other and (not inputs.tree_options or "$" in inputs.config_name))
     return replace(inputs, config_name=config_name, is_foreign=not is_own, group_choices=choices, is_unread=is_unread)
 
 

@@ -96,9 +96,9 @@ class LaunchConfig:
 
     @property
     def is_validated(self) -> bool:
-        """Return whether the program checks the sizes of batches: verl's own does, others if they call what does."""
+        """Return whether the program checks sizes of batches that are known: verl's own does, and what calls that."""
         calls, name = self.inputs.calls, "validate_config" if self.is_at_least("0.6.0") else "RayPPOTrainer"
-        return calls is None or name in calls
+        return not self.inputs.is_unread and (calls is None or name in calls)
 
     @property
     def has_reference(self) -> bool:
