@@ -1,4 +1,4 @@
-"""Reads the configuration files that a launch's file inherits from: `defaults: parent.yaml`, or a list of them.
+"""Reads the configuration files that a launch's file inherits from: `defaults: parent.yaml` or a list of them.
 
 They are merged as in NeMo-RL (v0.7.0 nemo_rl/utils/config.py, `load_config_with_inheritance`): relative to the file
 that names them, depth first. Later files override earlier ones, and the file itself overrides all. `_override_: true`
@@ -17,6 +17,7 @@ from attncheck.lint.open_ends import COULD_NOT_BE_READ, find_open_ends
 
 MAX_PARENTS = 20
 MARK = "._override_"
+PARENT_KEYS = ("defaults", "_base_")  # the latter as in MMEngine, whose form forks of LLaMA-Factory merge
 
 
 def attach_parents(launch: Launch, read_file: ReadFile) -> Launch:
@@ -32,7 +33,7 @@ def attach_parents(launch: Launch, read_file: ReadFile) -> Launch:
 def _list_parents(file: Source, entries: tuple[Setting, ...]) -> Iterator[str]:
     """Yield the paths of the parent files that a file names."""
     for entry in entries:
-        values = parse_value(entry.value) if entry.name == "defaults" else []
+        values = parse_value(entry.value) if entry.name in PARENT_KEYS else []
         for value in values if isinstance(values, list) else [values]:
             if isinstance(value, str) and value.endswith((".yaml", ".yml")):
                 yield posixpath.normpath(posixpath.join(posixpath.dirname(file.name), value))

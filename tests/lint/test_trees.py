@@ -1368,3 +1368,15 @@ def test_a_file_whose_keys_llamafactory_refuses_is_another_program_s(tmp_path: P
     report = run.run(ENVIRONMENT, request, launches.read_model, make_file_reader((source,)))
     assert len(launches_of(report)) == count
     assert len([finding for finding in report.findings if finding.code == "ATN445"]) == count
+
+
+@pytest.mark.parametrize(
+    ("key", "parent", "count"), [("", "", 1), ("_base_", "", 0), ("_base_", "do_train: true\n", 0)]
+)
+def test_what_a_merged_file_may_set_is_not_missing(tmp_path: Path, key: str, parent: str, count: int) -> None:
+    named = f"{key}: [./base.yaml]\n" if key else ""
+    script = write_tree(
+        tmp_path, {"run.sh": "", "a.yaml": named + FACTORY_FILE, **({"base.yaml": parent} if parent else {})}
+    )
+    report = lint(script.parent / "a.yaml")[1]
+    assert len([finding for finding in report.findings if finding.code == "ATN445"]) == count

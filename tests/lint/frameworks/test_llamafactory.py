@@ -209,10 +209,10 @@ def test_the_rest() -> None:
         ("refuses", "pure_bf16,bf16")
     ]
     assert not summarize_problems(read_job("pure_bf16: true\ndeepspeed: ds_z2_config.json"))
-    idle = FRAMEWORK.read(
-        parse_launch(YAML_HEAD.replace("do_train: true\n", ""), name="a.yaml"), "0.9.5", make_snapshot()
-    )
-    assert summarize_problems(idle) == [("no_step", "do_train")]
+    head = YAML_HEAD.replace("do_train: true\n", "")
+    for more, problems in {"": [("no_step", "do_train")], "predict_with_generate: true\n": []}.items():
+        idle = FRAMEWORK.read(parse_launch(head + more, name="a.yaml"), "0.9.5", make_snapshot())
+        assert summarize_problems(idle) == problems
     plans = {text: read_job(text).plan.precision for text in ("pure_bf16: true", "bf16: true", "fp16: true", "")}
     assert list(plans.values()) == ["bf16", "autocast", "fp16", "fp32"]
     assert read_job("disable_gradient_checkpointing: true").plan.gradient_checkpointing is False

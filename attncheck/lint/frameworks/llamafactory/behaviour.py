@@ -370,7 +370,8 @@ def reference_without_adapter(reading: LaunchReading) -> Iterator[SettingProblem
 
 def missing_do_train(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for a missing `do_train`: the model is loaded, but nothing is trained."""
-    has_other_task = any(reading.settings.is_on(name) for name in ("do_eval", "do_predict"))
+    others = ("do_eval", "do_predict", "predict_with_generate")  # the last by a fork that draws samples
+    has_other_task = any(map(reading.settings.is_on, others))
     is_idle = not reading.settings.is_on("do_train") and not has_other_task
     if is_idle and reading.settings.has_any("stage", "dataset"):
         yield from reading.setting_problem(

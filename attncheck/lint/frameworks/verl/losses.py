@@ -15,7 +15,7 @@ BALANCE, CONVERSATIONS, TEMPERATURE = (
     "data.multiturn.enable",
     "actor_rollout_ref.rollout.temperature",
 )
-# Policy losses that use loss_agg_mode; geo_mean and gspo take the mean over rows (verl 0.5.0 trainer/ppo/core_algos.py).
+# Losses that use loss_agg_mode; geo_mean and gspo take the mean over rows (verl 0.5.0 trainer/ppo/core_algos.py).
 TOKEN_MEAN_LOSSES = ("vanilla", "gpg", "clip_cov", "kl_cov")
 
 
