@@ -1380,3 +1380,13 @@ def test_what_a_merged_file_may_set_is_not_missing(tmp_path: Path, key: str, par
     )
     report = lint(script.parent / "a.yaml")[1]
     assert len([finding for finding in report.findings if finding.code == "ATN445"]) == count
+
+
+AXOLOTL = "base_model: m\nsequence_len: 2048\nsample_packing: true\ndatasets:\n  - path: d\n    type: alpaca\n"
+
+
+@pytest.mark.parametrize(("more", "count"), [("", 1), ("is_llama_derived_model: true\n", 0)])
+def test_a_release_before_the_oldest_known_one_may_separate_documents(tmp_path: Path, more: str, count: int) -> None:
+    script = write_tree(tmp_path, {"run.sh": "", "a.yaml": AXOLOTL + more})
+    report = lint(script.parent / "a.yaml")[1]
+    assert len([finding for finding in report.findings if finding.code == "ATN444"]) == count
