@@ -101,7 +101,8 @@ def _find_unused_arrays(launch: Launch) -> Iterator[SettingProblem]:
     for match in ARRAY.finditer(text) if missing and is_whole else ():
         options = re.findall(r"(?<!\S)--[\w-]+", match[2])
         near = get_close_matches(match[1], missing, 1, CLOSE_NAME)
-        if options and near and len(re.findall(rf"\b{match[1]}\b", text)) == 1:
+        switched_off = re.search(rf"^[ \t]*#[ \t]*\"?\$\{{{match[1]}\[", launch.source.text, re.MULTILINE)
+        if options and near and not switched_off and len(re.findall(rf"\b{match[1]}\b", text)) == 1:
             message = f"{near[0]} is never assigned, and {match[1]} is never used, so these are not passed: "
             yield SettingProblem(
                 "ignores",

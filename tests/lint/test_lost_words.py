@@ -167,6 +167,7 @@ torchrun train.py --output_dir o --per_device_train_batch_size 1 "${{GRPO_ARGS[@
     [
         ("", "", True),
         ("# GRPO_ARGS=()", "# uses ${GEPO_ARGS[@]}", True),
+        ("", "# ${GEPO_ARGS[@]} \\", False),  # switched off
         ("GRPO_ARGS=()", "", False),
         ("", 'GRPO_ARGS+=("${GEPO_ARGS[@]}")', False),
         ("", "mapfile -t GRPO_ARGS < options.txt", False),

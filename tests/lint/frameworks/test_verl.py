@@ -254,6 +254,8 @@ def test_settings_written_back_compose(
         ("python3 train.py --flag", ""),
         ("python3 -m verl.trainer.main_grpo trainer.nnodes=1", "ppo"),  # of a fork
         ("python3 -m verl.trainer.main_generation trainer.nnodes=1", ""),
+        ("python3 -m verl.inference.plot_sft model.path=m", ""),
+        ("python3 -m verl.own.own_sft model.path=m", "sft"),
     ],
 )
 def test_trainers(text: str, trainer: str) -> None:

@@ -32,6 +32,7 @@ LONG_OPTIONS = (
 )
 OWN_CONFIG = re.compile(r"(?:^|/)verl/(?:\w+/)*config/")  # the package's own, which commands override
 OPTIMISES_POLICY = re.compile(r"po(?![a-z])|async")  # main_ppo, a fork's main_grpo; not main_generation
+OTHER_TASK = re.compile(r"[._](?:plot|eval|inference|merge)(?=[._])")  # verl.inference.plot_sft
 TRAINER_MODULE = "verl.trainer.ppo.ray_trainer."
 OWN_PROGRAMS = ("verl.trainer.main_ppo", NEW_SFT, OLD_SFT)
 # What a program names: verl itself ("-m verl.trainer.main_ppo" too), and what checks a configuration, `validate_config`
@@ -177,6 +178,8 @@ def find_trainer(launch: Launch) -> str:
     inputs = parse_hydra_inputs(launch)
     if inputs.module.startswith("verl.") and launch.words:
         script = inputs.module.rpartition(".")[2]
+        if OTHER_TASK.search(inputs.module):
+            return ""
         if "sft" in script:
             return "sft"
         return _find_algorithm(inputs) if OPTIMISES_POLICY.search(script) else ""
