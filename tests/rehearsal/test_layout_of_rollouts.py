@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import sys
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -52,9 +54,9 @@ def test_a_word_that_a_mask_hides_is_in_its_row_and_slices_keep_their_lengths() 
 FIELDS = ("sequences", "attention_mask", "action_mask", "retrieve_mask", "advantages", "info", "kl")
 
 
-@pytest.mark.parametrize("are_lists", [True, False])
-def test_a_forks_mask_of_retrieved_tokens_hides_none(are_lists: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its packed update joins the masks of the rows; a field that is no mask stays empty."""
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Return the driver of an OpenRLHF whose rollouts have these fields."""
     names = ["openrlhf", "openrlhf.models", "openrlhf.trainer", "openrlhf.trainer.ppo_utils", "openrlhf.utils"]
     names += ["openrlhf.trainer.ray", "attncheck_drivers"]
     modules: dict[str, Any] = {name: ModuleType(name) for name in names}
@@ -68,11 +70,43 @@ def test_a_forks_mask_of_retrieved_tokens_hides_none(are_lists: bool, monkeypatc
     modules["openrlhf.trainer.ray"].ppo_actor = ModuleType("ppo_actor")
     vars(modules["openrlhf.trainer.ray"].ppo_actor)["Experience"] = experience
     monkeypatch.delitem(sys.modules, "attncheck.rehearsal.drivers.openrlhf", raising=False)
-    driver = importlib.import_module("attncheck.rehearsal.drivers.openrlhf")
+    yield importlib.import_module("attncheck.rehearsal.drivers.openrlhf")
+    monkeypatch.delitem(sys.modules, "attncheck.rehearsal.drivers.openrlhf")
+
+
+@pytest.mark.parametrize("are_lists", [True, False])
+def test_a_forks_mask_of_retrieved_tokens_hides_none(are_lists: bool, driver: Any) -> None:
+    """Its packed update joins the masks of the rows; a field that is no mask stays empty."""
     made = driver.make_experience(ROLLOUTS, are_lists)
     assert made.kl is None
     if are_lists:
         assert torch.cat(made.retrieve_mask).tolist() == [1] * 5 and made.action_mask is None
     else:
         assert made.retrieve_mask.equal(made.action_mask)
-    monkeypatch.delitem(sys.modules, "attncheck.rehearsal.drivers.openrlhf")
+
+
+class ImageActor:
+    """As the actor of a fork that trains models of images."""
+
+    def data_processor(self, prompts: list[str], max_length: int, device: str) -> list[str]:
+        """Return one input for each prompt."""
+        return prompts
+
+    def forward(
+        self, sequences: Any, action_mask: Any = None, attention_mask: Any = None, visual_inputs: Any = None
+    ) -> tuple[Any, ...]:
+        """Return the arguments."""
+        return sequences, action_mask, attention_mask, visual_inputs
+
+
+def test_a_fork_for_images_gets_its_inputs_of_rollouts_without_images(driver: Any) -> None:
+    actor, batch = ImageActor(), driver.make_experience(ROLLOUTS, False)
+    driver.add_image_inputs(actor, batch)
+    assert driver.compute_log_probabilities(actor, batch)[1:] == (batch.action_mask, batch.attention_mask, None)
+    batch.visual_inputs = {}  # of an older fork, which fills the dictionary itself
+    driver.add_image_inputs(actor, batch)
+    assert driver.compute_log_probabilities(actor, batch)[3] == {}
+    batch.visual_inputs = ROLLOUTS  # of a class
+    driver.add_image_inputs(actor, batch)
+    (prompt, _) = driver.compute_log_probabilities(actor, batch)[3]
+    assert json.loads(prompt) == [{"role": "user", "content": ""}]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import os
 import pickle
 import sys
@@ -65,6 +66,7 @@ def main(configuration: str) -> None:
             values = []
             for place in range(0, len(rollouts), size):
                 batch = make_experience(rollouts[place : place + size], are_lists)
+                add_image_inputs(actor, batch)
                 batch.action_log_probs = compute_log_probabilities(actor, batch)
                 masks = [slice(None)] * size if are_lists else batch.action_mask.bool()
                 values += [row[mask].tolist() for row, mask in zip(batch.action_log_probs, masks)]
@@ -126,10 +128,21 @@ def make_experience(rollouts: Sequence[Rollout], are_lists: bool) -> Any:
     return ppo_actor.Experience(**needed | {name: value for name, value in tensors.items() if name in known})
 
 
+def add_image_inputs(actor: Any, batch: Any) -> None:
+    """Give a batch without images the inputs that a fork keeps next to its tokens: its processor makes empty ones.
+
+    TideDra/lmm-r1 f917f18 models/lmm_kits/base/data_processor.py (`MMInputs`); replay_buffer.py replaces their tokens.
+    """
+    if not isinstance(getattr(batch, "visual_inputs", {}), dict):
+        prompt = json.dumps([{"role": "user", "content": ""}])
+        batch.visual_inputs = actor.data_processor([prompt] * len(batch.sequences), 1, device="cpu")
+
+
 def compute_log_probabilities(actor: Any, batch: Any) -> Any:
     """Return the actor's log-probabilities of a batch's actions, as the trainer computes them before the update."""
     if hasattr(actor, "forward"):
-        return actor.forward(batch.sequences, batch.action_mask, batch.attention_mask)
+        names = [name for name in inspect.signature(actor.forward).parameters if hasattr(batch, name)]
+        return actor.forward(**{name: getattr(batch, name) for name in names})
     device = torch.cuda.current_device()
     actor.actor.eval()
     with torch.no_grad():
