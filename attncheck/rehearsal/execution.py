@@ -68,6 +68,7 @@ REPLACED: Mapping[str, str] = {
     "cache": "{} keeps the rehearsal's value, because the script sets a folder that does not exist",
     "network": "{} is left out, because a rehearsal has no network",
     "tower": "{} is not available locally: using a small {}",
+    "head": "{} loads the small model with its head, because the launch ended without one",
     "sizes": "{} is the script's own class: its sizes are cut: {}",
     "padding": "{} returns four values, as the script takes and flash-attn before 2.7 returns: later ones return five",
     "class": "{} is the job's own class: the job's process computes its reference, on each document in isolation",

@@ -1,6 +1,6 @@
 """Finds what a launch that ended before its first step lacks: fields of its rows, their number, or a model's class.
 
-What is found is added to the materials, and the launch runs once more.
+What is found is added to the materials, or a variable tells the watcher, and the launch runs once more.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from attncheck.core.rehearsal import JobCut
 from attncheck.core.results.rehearsal import RehearsedLaunch
 from attncheck.rehearsal import execution
-from attncheck.rehearsal.columns import iter_texts, read_columns, read_optional_columns
+from attncheck.rehearsal.columns import CONVERSATIONS, iter_texts, read_columns, read_optional_columns
 from attncheck.rehearsal.staging import DOCUMENTS, Stage, reads_fields
 
 # Python's, datasets' (5.2.0 formatting/formatting.py) and transformers' (5.17.0 trainer.py: tokens) errors for a field
@@ -24,6 +24,10 @@ MISSING_IMAGE = re.compile(r"\bimages?\b(?! processor)", re.IGNORECASE)
 MISSING_OPTION = re.compile(r"'NoneType' object|UnboundLocalError: ")
 # The error of a script that takes a known number of rows: "expected 729 rows, got 900".
 EXPECTED = re.compile(rf"expect\w*\D{{1,30}}(\d+)\b.*\b{DOCUMENTS}\b", re.IGNORECASE)
+# The error of a launch whose model has no head: the own code of a model may have one in the class for `AutoModel`.
+NO_HEAD = re.compile(r"Output\w*' object has no attribute 'loss'|did not return a loss|'return_dict_in_generate'")
+HEAD = "ATTNCHECK_HEAD"
+READERS = "ATTNCHECK_WITHOUT_READERS"  # of rows, which fail on the synthetic ones
 MAX_DOCUMENTS = 5000
 MAX_RUNS = 4  # in addition to the first
 
@@ -40,9 +44,26 @@ def add_lacking(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:
     if expected is not None and stage.documents == DOCUMENTS:
         stage.documents = min(int(expected[1]), MAX_DOCUMENTS)
         return True
-    names = [name for name in list_missing_fields(stage, cut, launch) if name not in stage.added]
-    stage.added = (*stage.added, *names)
-    return bool(names)
+    missing = list_missing_fields(stage, cut, launch)
+    names = [name for name in missing if name not in stage.added]
+    may_be_of_turns = not names and missing and CONVERSATIONS & {*read_columns(stage.read)}
+    in_turns = [name for name in missing if may_be_of_turns and name not in stage.in_turns]  # of a message of the row
+    stage.added, stage.in_turns = (*stage.added, *names), (*stage.in_turns, *in_turns)
+    return bool(names or in_turns)
+
+
+def choose_variable(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> str:
+    """Return the variable with which a launch may take a step, "" if it has taken one or none is known.
+
+    It gives the small model its head, if the class of the launch's model is not known, or leaves out readers of rows.
+    """
+    text = "\n".join((*launch.results[0].violations, launch.results[0].reason))
+    if launch.steps:
+        return ""
+    if not stage.has_class and HEAD not in cut.environ and NO_HEAD.search(text):
+        return HEAD
+    is_unread = not stage.materials.real_data and execution.list_noted(stage.folder, "unread")
+    return READERS if READERS not in cut.environ and is_unread else ""
 
 
 def list_missing_fields(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> Sequence[str]:

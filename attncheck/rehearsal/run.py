@@ -15,10 +15,10 @@ from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import MeasuredOn, Verdict
 from attncheck.lint.rewriting import ReadLaunch
-from attncheck.rehearsal import cutting, execution
+from attncheck.rehearsal import cutting
 from attncheck.rehearsal.cutting import NothingToRehearse
 from attncheck.rehearsal.judged_run import run_once
-from attncheck.rehearsal.lacking import MAX_RUNS, add_lacking
+from attncheck.rehearsal.lacking import MAX_RUNS, add_lacking, choose_variable
 from attncheck.rehearsal.options import add_options
 from attncheck.rehearsal.reading import Request, read_launches_of
 from attncheck.rehearsal.staging import Stage, make_materials, open_pool
@@ -31,7 +31,6 @@ STEPS = 30
 POLICY_STEPS = 22  # of a policy's update: 8 public launches had learned as much after 20 steps as after 30
 FULL_STEPS = 10  # for the job's own model size, which is slow, and other launches whose learning is not judged
 CPU_PROCESSES = 2
-READERS = "ATTNCHECK_WITHOUT_READERS"  # of rows, which fail on the synthetic ones
 
 
 def run(
@@ -142,15 +141,10 @@ def _run_with_lacking(stage: Stage, cut: JobCut) -> tuple[JobCut, RehearsedLaunc
             for path in os.listdir(stage.folder):
                 remove_folder(os.path.join(stage.folder, path))
             make_materials(stage, cut)
-        elif (
-            first.steps
-            or stage.materials.real_data
-            or READERS in cut.environ
-            or not execution.list_noted(stage.folder, "unread")
-        ):
-            break
+        elif name := choose_variable(stage, cut, first):
+            cut = replace(cut, environ={**cut.environ, name: "1"})
         else:
-            cut = replace(cut, environ={**cut.environ, READERS: "1"})
+            break
         again = run_once(stage, cut, {}, "")
         if again.results[0].violations != first.results[0].violations:  # of a row, not of another dictionary
             first = again

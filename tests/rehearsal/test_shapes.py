@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -147,6 +148,13 @@ def f(row, tokenizer):
     assert read(tmp_path, script)[1] | {"number": ""} == {"chosen": "text", "rejected": "turns", "number": ""}
 
 
+def make_stage(**values: Any) -> Any:
+    """Return the stage of a launch that lacks nothing yet."""
+    known: dict[str, Any] = {"read": None, "has_class": True, "kind": "", "folder": "", "documents": 900}
+    known["materials"] = SimpleNamespace(real_data=False)
+    return SimpleNamespace(**{"added": (), "in_turns": (), **known, **values})
+
+
 @pytest.mark.parametrize(
     ("lines", "name"),
     [
@@ -169,8 +177,9 @@ def test_a_field_is_read_from_the_error_of_a_script_that_lacks_it(
 ) -> None:
     monkeypatch.setattr(lacking, "iter_texts", lambda read: ["text", "image"])
     monkeypatch.setattr(lacking, "read_optional_columns", lambda read: ("system",))
+    monkeypatch.setattr(lacking, "read_columns", lambda read: [])
     end = CheckResult("run", violations=(lines[-1],), notes=lines)
-    stage: Any = SimpleNamespace(added=("other",), read=None, has_class=True, kind="", folder="", documents=900)
+    stage = make_stage(added=("other",))
     cut: Any = SimpleNamespace(form="every", environ={})
     launch: Any = SimpleNamespace(results=(end,), steps=0)
     assert lacking.add_lacking(stage, cut, launch) == bool(name)
@@ -209,7 +218,7 @@ def test_columns_that_only_settings_name_are_in_the_rows(options: str, parts: di
     ],
 )
 def test_a_script_gets_the_number_of_rows_that_it_expects(error: str, count: int) -> None:
-    stage: Any = SimpleNamespace(added=(), read=None, has_class=True, kind="", folder="", documents=900)
+    stage = make_stage()
     cut: Any = SimpleNamespace(form="messages", environ={})
     launch: Any = SimpleNamespace(results=(CheckResult("run", violations=(error,)),), steps=0)
     assert lacking.add_lacking(stage, cut, launch) == (count != 900)
@@ -228,19 +237,53 @@ def test_a_script_gets_what_it_lacks_also_without_its_reader_of_rows(
     cuts: list[bool] = []
 
     def run_next(stage: Any, cut: Any, sets: Any, tried: str) -> Any:
-        cuts.append(run.READERS in cut.environ)
+        cuts.append(lacking.READERS in cut.environ)
         return next(launches)
 
     monkeypatch.setattr(run, "run_once", run_next)
     monkeypatch.setattr(run, "make_materials", lambda stage, cut: False)
     monkeypatch.setattr(execution, "list_noted", lambda folder, kind: ["reader AttributeError"] * has_reader)
-    materials = SimpleNamespace(real_data=False)
-    stage: Any = SimpleNamespace(
-        added=(), read=None, has_class=True, kind="", folder=str(tmp_path), documents=900, materials=materials
-    )
+    stage = make_stage(folder=str(tmp_path))
     _, launch = run._run_with_lacking(stage, JobCut({}, "messages", UNDOCUMENTED))
     assert launch.steps == 3 and stage.documents == 729
     assert cuts == [False] * has_reader + [has_reader] * 2
+
+
+@pytest.mark.parametrize("columns", [["messages"], ["question"]])
+def test_a_field_that_is_no_columns_is_one_of_each_message(columns: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script's rows have conversations; the field is empty, so a document's words stay the same."""
+    monkeypatch.setattr(lacking, "read_columns", lambda read: columns)
+    end = CheckResult("run", violations=("KeyError: 'reasoning'",))
+    stage, launch = make_stage(added=("reasoning",)), SimpleNamespace(results=(end,), steps=0)
+    cut: Any = SimpleNamespace(form="every", environ={})
+    assert lacking.add_lacking(stage, cut, launch) == (columns == ["messages"])
+    assert not lacking.add_lacking(stage, cut, launch)
+    rows = [{"text": "q", "messages": [{"role": "user", "content": "q"}], "tags": ["a"]}]
+    (row,), _ = fit_materials(rows, {"form": "every", "columns": [], "in_turns": stage.in_turns})
+    field = dict.fromkeys(stage.in_turns, "")
+    assert row == rows[0] | {"messages": [{"role": "user", "content": "q", **field}]}
+
+
+@pytest.mark.parametrize(
+    ("error", "has_class", "name"),
+    [
+        ("AttributeError: 'BaseModelOutputWithPast' object has no attribute 'loss'", False, lacking.HEAD),
+        ("AttributeError: 'NoneType' object has no attribute 'return_dict_in_generate'", False, lacking.HEAD),
+        ("AttributeError: 'BaseModelOutputWithPast' object has no attribute 'loss'", True, ""),
+        ("AttributeError: 'Batch' object has no attribute 'loss'", False, ""),
+    ],
+)
+def test_a_stand_in_gets_the_head_without_which_a_launch_ended(
+    error: str, has_class: bool, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the class of the launch's model is known, the launch itself trains it without one."""
+    monkeypatch.setattr(execution, "list_noted", lambda folder, kind: [])
+    launch: Any = SimpleNamespace(results=(CheckResult("run", violations=(error,)),), steps=0)
+    stage, cut = make_stage(has_class=has_class), JobCut({}, "messages", UNDOCUMENTED)
+    assert lacking.choose_variable(stage, cut, launch) == name
+    assert not lacking.choose_variable(stage, replace(cut, environ={name: "1"}), launch)  # once
+    launch.steps = 1
+    assert not lacking.choose_variable(stage, cut, launch)
 
 
 @pytest.mark.parametrize("form", ["preference", "implicit_preference"])

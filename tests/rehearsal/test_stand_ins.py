@@ -52,6 +52,7 @@ from attncheck.rehearsal.watcher.stand_ins import (
     leave_login,
     leave_unknown,
     leave_unknown_keys,
+    load_with_head,
     load_with_known,
     name_layers,
     number_markers,
@@ -1052,3 +1053,22 @@ def test_templates_of_ms_swift_have_the_models_numbers_of_markers() -> None:
         template.init_processor(config)
     assert qwen.image_token_id == 150 and qwen.audio_token_id == 3 and QwenTemplate.image_token_id == 151655
     assert vars(text) == {"config": config}
+
+
+def test_the_small_model_is_loaded_with_its_head_by_a_class_that_may_be_the_models_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a script trains a model that returns no loss."""
+    from transformers import LlamaConfig
+    from transformers.models.auto import modeling_auto
+
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    auto: Any = SimpleNamespace(**vars(modeling_auto))
+    config = LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
+    tokens = {"input_ids": torch.tensor([[1, 2]]), "labels": torch.tensor([[1, 2]])}
+    with pytest.raises(AttributeError, match="loss"):
+        auto.AutoModel.from_config(config)(**tokens).loss  # noqa: B018
+    load_with_head(auto)
+    assert auto.AutoModel.from_config(config)(**tokens).loss > 0
+    assert [line.split(" ")[0] for line in list_replaced(str(tmp_path))] == ["AutoModel"]

@@ -65,6 +65,7 @@ from .stand_ins import (
     leave_unknown,
     leave_unknown_keys,
     list_rows,
+    load_with_head,
     load_with_known,
     name_layers,
     number_markers,
@@ -169,6 +170,8 @@ def install(folder: str) -> None:
         list_rows()
         answer_keys()
         leave_options()
+    if os.environ.get("ATTNCHECK_HEAD"):
+        callbacks["transformers.models.auto.modeling_auto"] = load_with_head
     if os.environ.get("ATTNCHECK_LINES"):
         read_lines_as_array()
     if {"ATTNCHECK_SETTINGS", "ATTNCHECK_ROWS", "ATTNCHECK_FORK", "ATTNCHECK_STATED"} & os.environ.keys():

@@ -656,6 +656,12 @@ def load_with_known(model_class: Any) -> None:
     model_class.from_pretrained = classmethod(from_pretrained)
 
 
+def load_with_head(modeling_auto: Any) -> None:
+    """Let `AutoModel` load the small model with its head, as the own code of the launch's model may."""
+    modeling_auto.AutoModel = modeling_auto.AutoModelForCausalLM
+    note(os.environ["ATTNCHECK_WATCH"], "head", "AutoModel")
+
+
 def leave_options() -> None:
     """Let a script's own parser leave out the options that it does not have; each is noted."""
     original = argparse.ArgumentParser.parse_args
