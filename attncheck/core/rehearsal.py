@@ -42,7 +42,7 @@ PAIRED_FORMS: tuple[DataForm, ...] = (
 PROMPT_COLUMNS = ("prompt", "problem", "question", "query", "instruction")
 ANSWER_COLUMNS = ("solution", "answer", "ground_truth", "response", "completion")
 # Beginnings of a field's shape, before JSON: the keys of a script's table, the shape of its content, a text's marker.
-KEY, JSON_TEXT, MARKED = "key of ", "json ", "text with "
+KEY, JSON_TEXT, MARKED, CHOICE = "key of ", "json ", "text with ", "one of "
 TEXT_COLUMNS = frozenset((*PROMPT_COLUMNS, *ANSWER_COLUMNS, "text", "input", "output", "conversations"))
 # What the loss of a step averages. Each mean is a weight for every target token.
 Normalisation = Literal[

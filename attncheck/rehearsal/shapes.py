@@ -1,6 +1,7 @@
 """Infers the shapes of row fields from a script's use of them: numbers, texts, lists of texts, turns and tables.
 
-A field may also be JSON in a text, a key of one of the script's own tables, or a text that it splits at a marker.
+A field may also be JSON in a text, a key of one of the script's own tables, a text that it splits at a marker, or one
+of the words to which it is compared.
 """
 
 import ast
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from attncheck.core.rehearsal import JSON_TEXT, KEY, MARKED
+from attncheck.core.rehearsal import CHOICE, JSON_TEXT, KEY, MARKED
 from attncheck.lint.programs.modules import SourceModule
 from attncheck.lint.programs.syntax import list_nodes
 
@@ -57,6 +58,9 @@ class Shape:
     def _describe(self) -> Any:
         if needed := sorted(kind for kind in self.kinds if kind.startswith((KEY, MARKED))):
             return needed[0]
+        words = [json.loads(kind.removeprefix(CHOICE)) for kind in sorted(self.kinds) if kind.startswith(CHOICE)]
+        if words and len(self.kinds - {"text"}) == len(words):
+            return f"{CHOICE}{json.dumps(words)}"
         if self.kinds == {"text"} or "content" in self.kinds:
             return "text"
         if self.item is not None:
@@ -201,6 +205,10 @@ def _iter_uses(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         match call:
             case ast.Call(ast.Attribute(used, "split"), [ast.Constant(str(marker)), *_]) if isinstance(part, int):
                 yield from ((f"{MARKED}{json.dumps(marker * part)}", used) for _ in range(min(part, 1)))
+    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):  # `a, b = row["text"].split(": ")`
+        match node.value:
+            case ast.Call(ast.Attribute(used, "split"), [ast.Constant(str(marker)), *_]):
+                yield f"{MARKED}{json.dumps(marker * (len(node.targets[0].elts) - 1))}", used
     elif isinstance(node, ast.Dict):  # a turn
         keys = (getattr(key, "value", None) for key in node.keys)
         yield from (("content", value) for key, value in zip(keys, node.values) if key == "content")
@@ -212,3 +220,7 @@ def _iter_uses(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         kinds = {"text" if isinstance(v, str) else "number" for v in values if isinstance(v, (str, int, float))}
         if len(kinds) == 1 and not (isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn))):
             yield from ((kind, side) for kind in kinds for side in sides)
+        if isinstance(node, ast.Compare):
+            parts = (part for side in sides for part in getattr(side, "elts", [side]))
+            words = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+            yield from ((f"{CHOICE}{json.dumps(word)}", side) for word in words for side in sides if word)

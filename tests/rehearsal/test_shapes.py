@@ -59,7 +59,7 @@ def read(tmp_path: Path, script: str) -> tuple[list[str], dict[str, Any]]:
 def test_a_script_reads_rows_of_its_own_shape(tmp_path: Path) -> None:
     """Without the shapes the same rows end it."""
     columns, shapes = read(tmp_path, SCRIPT)
-    assert shapes["dialog"] == [{"text": "", "speaker": "text"}] and shapes["score"] == "number"
+    assert shapes["dialog"] == [{"text": "", "speaker": 'one of ["user"]'}] and shapes["score"] == "number"
     assert shapes["answers"] == {"span": [""]} and shapes["question"] == "text"
     turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
     standard = {"messages": turns, "prompt": "q", "completion": "a", "question": "q", "text": "q a"}
@@ -109,6 +109,33 @@ def test_a_scripts_own_tables_json_and_markers_are_in_its_rows(tmp_path: Path) -
     own = "SIZES = {'a': 1}\ndef f(row, at):\n    json.loads(row['text'])\n"
     own += "    return SIZES[at['x']], row['text'].split('.')[0]"
     assert fit_rows([{"text": "q a", "other": ""}], read(tmp_path, own)[1]) == [{"text": "q a", "other": ""}]
+
+
+COMPARED = """
+def take(row):
+    if row["winner"] == "model_a":
+        answer = row["response_a"]
+    elif row["winner"] in ("model_b", "tie"):
+        answer = row["response_b"]
+    assert row["prompt"] != "none" and row["note"] == "" and row["count"] != 3
+    question, rest = row["dialogue"].split(": ")
+    return answer, rest.strip()
+"""
+
+
+def test_a_field_is_one_of_the_words_to_which_a_script_compares_it(tmp_path: Path) -> None:
+    """A text of the document stays itself, and one that a script splits in two has its separator."""
+    columns, shapes = read(tmp_path, COMPARED)
+    rows = [{"response_a": "a", "response_b": "b", "prompt": "q", "dialogue": "q a"}]
+    rows[0] |= {"winner": "", "note": "", "count": 0}
+    names: dict[str, Any] = {}
+    exec(COMPARED, names)
+    with pytest.raises((ValueError, UnboundLocalError)):
+        names["take"](rows[0])
+    made = fit_rows(rows * 3, shapes)
+    assert [row["winner"] for row in made] == ["model_a", "model_b", "tie"] and {*columns} >= shapes.keys()
+    assert [names["take"](row) for row in made] == [("a", "q a"), ("b", "q a"), ("b", "q a")]
+    assert made[0] | {"winner": "", "dialogue": "q a"} == rows[0]
 
 
 def test_turns_have_the_text_if_the_script_reads_no_other(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attncheck.core.rehearsal import JSON_TEXT, KEY, MARKED, TEXT_COLUMNS
+from attncheck.core.rehearsal import CHOICE, JSON_TEXT, KEY, MARKED, TEXT_COLUMNS
 from attncheck.rehearsal.worker.turns import SHAREGPT
 
 ROLES = ("role", "from", "speaker", "author")
@@ -44,10 +44,14 @@ def _fit(value: Any, shape: Any, row: Mapping[str, Any], number: int, is_field: 
 
     A field's list of texts may as well be a batch's column, whose rows have one text each.
     """
-    kind = next((kind for kind in (KEY, JSON_TEXT, MARKED) if isinstance(shape, str) and shape.startswith(kind)), "")
+    kind = next(
+        (kind for kind in (KEY, JSON_TEXT, MARKED, CHOICE) if isinstance(shape, str) and shape.startswith(kind)), ""
+    )
     needed: Any = json.loads(shape.removeprefix(kind)) if kind else None
     if kind == KEY:
         return value if value in needed else needed[number % len(needed)]
+    if kind == CHOICE:  # of a field that has no part of the document
+        return value if value and isinstance(value, (str, bool)) else needed[number % len(needed)]
     if kind == JSON_TEXT:
         return json.dumps(_fit(value, needed, row, number, False))
     if kind == MARKED:
