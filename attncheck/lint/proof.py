@@ -112,9 +112,14 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
         job = replace(job, problems=tuple(_soften_guesses(job)))
     of_values = [problem for problem in job.problems if problem.refused_value]
     unproven = [item for item in of_values if (item.is_registered and not release.is_known) or release.may_be_older()]
+    if launch.program is None and any(map(_is_of_no_release, job.unknown_settings)):
+        refusals = [
+            item for item in job.problems if "".join(item.evidence).startswith("argparse") or item.refused_value
+        ]
+        unproven = [item for item in refusals if NO_VALUE not in item.message]
     if unproven:
-        values = ", ".join(repr(problem.refused_value) for problem in unproven)
-        remark = f"not judged, because a release that is not known may take the value: {values}"
+        values = ", ".join(problem.refused_value or problem.message for problem in unproven)
+        remark = f"not judged, because a release or a fork that is not known may take the value: {values}"
         kept = tuple(problem for problem in job.problems if problem not in unproven)
         job = replace(job, problems=kept, remarks=(*job.remarks, remark))
     program = launch.program
@@ -153,6 +158,11 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
         ),
         remarks=(*job.remarks, remark),
     )
+
+
+def _is_of_no_release(unknown: UnknownSetting) -> bool:
+    """Return whether no release has a name and none is similar, so that a fork defines it."""
+    return not (unknown.now or unknown.since or unknown.near or unknown.proof)
 
 
 def leave_out_unproven(

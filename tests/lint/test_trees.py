@@ -1390,3 +1390,13 @@ def test_a_release_before_the_oldest_known_one_may_separate_documents(tmp_path: 
     script = write_tree(tmp_path, {"run.sh": "", "a.yaml": AXOLOTL + more})
     report = lint(script.parent / "a.yaml")[1]
     assert len([finding for finding in report.findings if finding.code == "ATN444"]) == count
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [("--zero_stage 2moe", 1), ("--zero_stage 2moe --own_optimizer a", 0)],
+)
+def test_a_value_is_not_refused_where_a_fork_has_names_of_its_own(tmp_path: Path, options: str, count: int) -> None:
+    command = f"deepspeed --module openrlhf.cli.train_sft --pretrain m --dataset d --max_len 8192 {options}\n"
+    report = lint_text(tmp_path, "", command, "h100x8")
+    assert len([finding for finding in report.findings if "--zero_stage" in finding.message]) == count
