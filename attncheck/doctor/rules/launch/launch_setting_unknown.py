@@ -22,7 +22,6 @@ from attncheck.core.lists import group_values
 from attncheck.doctor.queries.launch import describe_job
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, about_job
 
-MIN_TABLE = 3  # this many names of one table become one finding
 MAX_NAMES_SHOWN = 4  # names in a message
 
 
@@ -32,28 +31,22 @@ def check(snapshot: Snapshot, job: Job) -> Problems:
     unproven = [unknown for unknown in job.unknown_settings if not unknown.proof and not unknown.dropped]
     if unproven:
         yield _unproven_problem(job, unproven)
-    renamed: dict[str, list[UnknownSetting]] = {}
-    by_table: dict[str, list[UnknownSetting]] = {}
-    for unknown in job.unknown_settings:
-        if not unknown.proof or unknown.dropped:
-            continue
-        is_argument = unknown.proof.endswith(NO_ARGUMENT)  # one call, one cause
-        if is_argument or (unknown.now and unknown.since):
-            renamed.setdefault("" if is_argument else unknown.since, []).append(unknown)
-        else:
-            table, dot, _ = unknown.name.lstrip("+~").partition(".")
-            is_alone = not dot or table.startswith("-") or unknown.now or unknown.since
-            by_table.setdefault(unknown.name if is_alone else table, []).append(unknown)
-    for table, settings in by_table.items():
-        if len(settings) >= MIN_TABLE:
-            yield _table_problem(job, table, settings)
-        else:
-            yield from (_single_problem(job, unknown) for unknown in settings)
-    for settings in renamed.values():
+    proven = [unknown for unknown in job.unknown_settings if unknown.proof and not unknown.dropped]
+    for (table, _), settings in group_values((_find_cause(unknown), unknown) for unknown in proven).items():
         if len({unknown.name for unknown in settings}) > 1:
-            yield _group_problem(job, settings)
+            yield _group_problem(job, table, settings)
         else:  # at several places
             yield from (_single_problem(job, unknown) for unknown in settings)
+
+
+def _find_cause(unknown: UnknownSetting) -> tuple[str, str]:
+    """Return what names with one cause share: their table, or the call, the release or the parser that refuses them."""
+    table, dot, _ = unknown.name.lstrip("+~").partition(".")
+    if unknown.proof.endswith(NO_ARGUMENT):
+        return "", NO_ARGUMENT
+    if unknown.now:
+        return "", unknown.since or unknown.name
+    return ("", unknown.proof) if unknown.name.startswith("-") else (table if dot else "", unknown.name * (not dot))
 
 
 def _dropped_problems(job: Job, settings: list[UnknownSetting]) -> Problems:
@@ -100,39 +93,40 @@ def _single_problem(job: Job, unknown: UnknownSetting) -> Problem:
     )
 
 
-def _table_problem(job: Job, table: str, settings: list[UnknownSetting]) -> Problem:
-    """Return one problem about all unknown names of one table, because they have one cause."""
+def _group_problem(job: Job, table: str, settings: list[UnknownSetting]) -> Problem:
+    """Return one problem about all unknown names of one table, or all that one release, call or parser refuses."""
+    named = {unknown.name: unknown for unknown in settings}
     near = {unknown.near.partition(".")[0] for unknown in settings if unknown.near}
     hint = f"; did you mean {next(iter(near))}.*?" if len(near) == 1 and table not in near else ""
-    names = ", ".join(unknown.name for unknown in settings)
-    evidence = (names, *dict.fromkeys(unknown.proof for unknown in settings if unknown.proof.find(":") > 0))
-    alike = group_values(
-        ((fix.title, fix.text.removesuffix(unknown.name)), unknown)
-        for unknown in settings
-        for fix in (() if unknown.near else _fixes(unknown))
-    )
-    return Problem(
-        message=f"{job.framework} {job.version} does not know {len(settings)} names of {table}.*{hint}",
-        evidence=evidence,
-        fixes=tuple(
-            replace(_fixes(group[0])[0], title=f"{title}: {_list_names(group)}") for (title, _), group in alike.items()
-        ),
-        subject=describe_job(job),
-        locations=tuple(unknown.location for unknown in settings),
-    )
-
-
-def _group_problem(job: Job, settings: list[UnknownSetting]) -> Problem:
-    """Return one problem about all names that one release changed, or that one call passes."""
-    width = max(len(unknown.name) for unknown in settings)
-    named = {unknown.name: unknown.now for unknown in settings}
-    renames = "\n".join(f"{name:<{width}}  {' '.join(now)}" for name, now in named.items() if now)
-    framework = f"{job.framework} {job.version}"
+    count, names = f"{job.framework} {job.version} does not know {len(named)} names", _list_names(settings)
     releases = dict.fromkeys(_format_release(job, unknown.since) for unknown in settings if unknown.since)
+    evidence = (
+        *([", ".join(named)] if table else []),
+        *(f"{release} changed the names" for release in releases),
+        *dict.fromkeys(unknown.proof for unknown in settings if unknown.proof.find(":") > 0),
+    )
+    width = max(map(len, named))
+    new = {name: " ".join(unknown.now) or unknown.near * (not table) for name, unknown in named.items()}
+    renames = "\n".join(f"{name:<{width}}  {text}" for name, text in new.items() if text)
+    is_certain = all(unknown.now for unknown in settings)
+    title, safety = (
+        ("use the names of this version", "safe") if is_certain else ("use the most similar names", "unsafe")
+    )
+    alike = group_values(
+        ((fix.title, fix.text.removesuffix(name)), unknown)
+        for name, unknown in named.items()
+        for fix in (() if unknown.now or unknown.near else _fixes(unknown))
+    )
     return Problem(
-        message=f"{framework} does not know {len(named)} names in this launch: {_list_names(settings)}",
-        evidence=tuple(f"{release} changed the names" for release in releases),
-        fixes=(Fix("use the names of this version", "setting", renames),) if renames else (),
+        message=f"{count} of {table}.*{hint}" if table else f"{count} in this launch: {names}",
+        evidence=evidence,
+        fixes=(
+            *([Fix(title, "setting", renames, safety)] if renames else []),
+            *(
+                replace(_fixes(group[0])[0], title=f"{title}: {_list_names(group)}")
+                for (title, _), group in alike.items()
+            ),
+        ),
         subject=describe_job(job),
         locations=tuple(unknown.location for unknown in settings),
     )

@@ -21,6 +21,10 @@ SETTINGS = {
     "one table": tuple(
         UnknownSetting(f"own.{name}", LOCATION, near=f"data.{name}", proof=PROOF) for name in ("a", "b", "c")
     ),
+    "one parser": (
+        UnknownSetting("--tau_a", LOCATION, since="3.11", proof=PROOF),
+        UnknownSetting("--tau_b", LOCATION, near="--tau_c", proof=PROOF),
+    ),
     "Hydra": tuple(
         UnknownSetting(f"actor.{name}", LOCATION, proof="main.py: Hydra refuses it", reader=reader)
         for name, reader in (("a", "own.py:3"), ("b", NO_READER), ("c", ""))
@@ -35,6 +39,8 @@ def says(findings: str) -> bool:
     """Return whether the name and what to do about it are named; nothing is taken out that nothing refuses."""
     if "own.a" in findings:
         return "does not know 3 names of own.*; did you mean data.*?" in findings and findings.count("message=") == 1
+    if "--tau_a" in findings:
+        return "does not know 2 names in this launch: --tau_a, --tau_b" in findings and findings.count("message=") == 1
     if "actor.a" in findings:
         titles = ("the program reads it (own.py:3): actor.a", "leave it out: actor.b", "own code reads it: actor.c")
         return all(title in findings for title in titles) and findings.count("write + before the name") == 2
