@@ -53,6 +53,11 @@ IGNORED_WITH_FILE = (
     "accelerate 1.15.0 utils/dataclasses.py:1525: the following accelerate config variables will be ignored"
 )
 
+UNKNOWN_KEYS = "accelerate 1.15.0 commands/config/config_args.py:134, from_json_file: The config file had unknown keys"
+UNUSED_FILE = (
+    "accelerate 1.15.0 commands/launch.py:1393: DeepSpeed runs if args.use_deepspeed, or accelerate's file says so"
+)
+
 
 def attach_config(launch: Launch, read_file: Callable[[str], Source | None]) -> Launch:
     """Return the launch with the DeepSpeed configuration that it names, unless the file cannot be read."""
@@ -128,7 +133,8 @@ def settle_deepspeed(job: Job, launch: Launch, starts_own_program: bool) -> Job:
         job = replace(job, plan=replace(job.plan, precision=_resolve_precision(job, contents)))
         job = replace(job, remarks=(*job.remarks, *_format_remarks(job, contents)))
     job = replace(job, deepspeed=uses_deepspeed(job, launch))
-    return replace(job, problems=(*job.problems, *(replace(problem, mild=not is_proven) for problem in problems)))
+    problems = [replace(problem, mild=not (is_proven or problem.universal)) for problem in problems]
+    return replace(job, problems=(*job.problems, *problems))
 
 
 def uses_deepspeed(job: Job, launch: Launch) -> Fact[bool]:
@@ -263,9 +269,21 @@ def _parse_switch(setting: Setting | None) -> bool | None:
 
 
 def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
-    """Yield the problem of a DeepSpeed file together with the same settings given to accelerate, which refuses both."""
+    """Yield the problems of a DeepSpeed file in accelerate's place, unused, or next to settings that accelerate has."""
     entries = {entry.name: entry for entry in launch.launcher_entries if entry.known}
     before = set(_list_launcher_options(launch))
+    swapped = next((entry for name, entry in entries.items() if name.startswith("zero_optimization.")), None)
+    if swapped is not None:
+        text = f"--config_file {swapped.location.source} is a DeepSpeed file, not one of accelerate: ValueError"
+        place, advice = (
+            swapped.location,
+            "--use_deepspeed --deepspeed_config_file, and --config_file for accelerate's own",
+        )
+        yield SettingProblem("refuses", text, (UNKNOWN_KEYS,), place, advice=advice, universal=True)
+    named = [word for word in launch.launcher_words if word.text.partition("=")[0] == "--deepspeed_config_file"]
+    if named and not before & {"--use_deepspeed", "--config_file"}:
+        text, advice = "--deepspeed_config_file without --use_deepspeed: accelerate ignores it", "add --use_deepspeed"
+        yield SettingProblem("ignores", text, (UNUSED_FILE,), named[0].location, advice=advice, universal=True)
     is_deepspeed = "distributed_type" in entries and entries["distributed_type"].value.upper() == "DEEPSPEED"
     if not is_deepspeed or before & OTHER_ENGINES or not (launch.deepspeed or _find_path(launch)):
         return

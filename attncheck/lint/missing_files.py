@@ -26,6 +26,9 @@ SUFFIXES = (".yaml", ".yml", ".json")
 OTHER_FOLDERS = frozenset({"container", "ray"})  # launchers whose command runs in a folder of theirs
 ACCELERATE = "accelerate 1.11.0 to 1.15.0 commands/config/config_args.py, load_config_from_file: FileNotFoundError"
 DEEPSPEED = "accelerate 1.15.0 utils/deepspeed.py:139-156, HfDeepSpeedConfig: json.load of an existing file"
+PLUGIN = (
+    "accelerate 1.15.0 utils/deepspeed.py:139-163, HfDeepSpeedConfig: a string path to an existing deepspeed config"
+)
 CURRENT = "."
 LOADING = ("slime",)  # --custom-rm-path module.function
 LOAD_FUNCTION = "slime 0.3.1 slime/utils/misc.py, load_function: importlib.import_module"
@@ -47,6 +50,11 @@ def find_missing_files(job: Job, launch: Launch, reads_deepspeed: bool) -> Itera
     for word in _list_values(words, "config_file"):
         if _is_missing(launch, word, bases):
             yield _make_problem(launch, word, bases, f"{word.text} does not exist: FileNotFoundError", ACCELERATE)
+    entries = (entry for entry in launch.launcher_entries if entry.name == "deepspeed_config.deepspeed_config_file")
+    named = (Word(f"--deepspeed_config_file={entry.value}", entry.span, entry.location) for entry in entries)
+    for word in _list_values((*words, *named), "deepspeed_config_file"):
+        if _is_missing(launch, word, bases):
+            yield _make_problem(launch, word, bases, f"{word.text} does not exist: ValueError", PLUGIN)
     for word in _list_values(launch.words, "deepspeed") if job.framework in TRAINER_FRAMEWORKS else ():
         files = [base / word.text for base in bases if (base / word.text).is_file()]
         if _is_missing(launch, word, bases):

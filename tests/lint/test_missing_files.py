@@ -22,6 +22,11 @@ args, model = HfArgumentParser((SFTConfig, ModelConfig)).parse_args_into_datacla
 SFTTrainer(model=model.model_name_or_path, args=args).train()
 """
 FILES = {"src/train.py": TRAIN, "ds/zero.json": "{}", "ds/zero.yaml": "distributed_type: DEEPSPEED\n", ".git/HEAD": ""}
+FILES["ds/stage.json"] = '{"zero_optimization": {"stage": 3}}'
+FILES |= {
+    f"ds/{name}.yaml": f"{FILES['ds/zero.yaml']}deepspeed_config:\n  deepspeed_config_file: ds/{name}.json\n"
+    for name in ("stage", "lost")
+}
 OPTIONS = "src/train.py --model_name_or_path m --output_dir o"
 
 
@@ -43,6 +48,12 @@ OPTIONS = "src/train.py --model_name_or_path m --output_dir o"
             f'cd src\ntorchrun {OPTIONS.replace("src/", "")} --deepspeed "$(pwd)/ds/zero.json"',
             [],
         ),
+        (f"accelerate launch --config_file ds/lost.yaml {OPTIONS}", ["error"]),
+        (f"accelerate launch --config_file ds/stage.yaml {OPTIONS}", []),
+        (f"accelerate launch --config_file ds/stage.json {OPTIONS}", ["error"]),
+        (f"accelerate launch --deepspeed_config_file ds/stage.json {OPTIONS}", ["warning"]),
+        (f"accelerate launch --use_deepspeed --deepspeed_config_file ds/stage.json {OPTIONS}", []),
+        (f"accelerate launch --config_file ds/zero.yaml --deepspeed_config_file ds/stage.json {OPTIONS}", []),
         (f"torchrun --nproc_per_node 8 {OPTIONS} --deepspeed ds/zero.json", []),
         (f"torchrun --nproc_per_node 8 {OPTIONS} --deepspeed ds/zero1.json", ["error"]),
         (f"torchrun --nproc_per_node 8 {OPTIONS} --deepspeed ds/zero.yaml", ["error"]),
@@ -57,9 +68,10 @@ def test_a_file_that_is_not_where_its_program_is(
     source = read_source("run.sh")
     snapshot = s.with_package(s.h200(), "trl", "1.16.0")
     report = run.run(snapshot, Request((source,)), read_model, make_file_reader((source,)))
-    found = [item for item in report.findings if "does not exist" in item.message or "not JSON" in item.message]
+    texts = ("does not exist", "not JSON", "a DeepSpeed file, not one of", "accelerate ignores it")
+    found = [item for item in report.findings if any(text in item.message for text in texts)]
     assert [item.severity for item in found] == severities
-    assert all(item.code == "ATN441" for item in found)
+    assert all(item.code == ("ATN441" if item.severity == "error" else "ATN443") for item in found)
 
 
 @pytest.mark.parametrize(
