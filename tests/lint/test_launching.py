@@ -134,6 +134,8 @@ def test_what_launchers_set_is_in_the_environment() -> None:
     assert parse_single("export A=1; env B=2 C=3 python t.py").environ == {"A": "1", "B": "2", "C": "3"}
     submitted = 'ray job submit --runtime-env-json=\'{"env_vars": {"D": "4"}, "x": 1}\' -- python t.py'
     assert parse_single(submitted).environ == {"D": "4"}
+    [first] = parse_script("ray job submit -- B=2 python t.py --x")
+    assert first.environ["B"] == "2" and [word.text for word in first.words] == ["t.py", "--x"]
     assert parse_single("mpirun -np 2 -x E=5 python t.py").environ == {"E": "5"}
     assert parse_single("srun --export=ALL,F=6 python t.py").environ == {"F": "6"}
     given = r'{\"env_vars\": {\"P\": \"$(cd "$(dirname "$0")" && pwd):/b\", \"D\": \"4\"}}'

@@ -1,5 +1,6 @@
 """Parsing shared by the launchers: the options before a script, and counts in them. Not a launcher itself."""
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -10,6 +11,7 @@ from attncheck.lint.launchers import NOWHERE, Absent, Fact, Known, Unreadable, W
 EVERY_GPU = "as many as the node has GPUs"  # the end of the reason if nothing limits the processes
 
 VARIABLE = re.compile(r'\$(?:\w+|\{\w+\})|"?\$\{\w+\[@\]\}"?')
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 PROGRAM = re.compile(r".*\.py|(?:.*/)?python3?")
 COUNT = re.compile(r"--(?:n?nodes|num|nproc|ntasks)|-[nN]$")
 
@@ -17,6 +19,12 @@ COUNT = re.compile(r"--(?:n?nodes|num|nproc|ntasks)|-[nN]$")
 def split_names(text: str) -> frozenset[str]:
     """Return the option names in `text`, which are separated by spaces."""
     return frozenset(text.split())
+
+
+def split_assignments(words: Sequence[Word]) -> tuple[dict[str, str], tuple[Word, ...]]:
+    """Return the variables that the first words set for a command, and the command."""
+    matches = list(itertools.takewhile(bool, (ASSIGNMENT.fullmatch(word.text) for word in words)))
+    return {match[1]: match[2] for match in matches if match}, tuple(words[len(matches) :])
 
 
 @dataclass(frozen=True)

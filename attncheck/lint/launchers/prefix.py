@@ -4,11 +4,10 @@ Options that take a value are the usual ones of coreutils, util-linux, screen(1)
 particular version.
 """
 
-import re
 from collections.abc import Sequence
 
 from attncheck.lint.launchers import Launcher, ParsedLauncher, Word
-from attncheck.lint.launchers.options import split_names
+from attncheck.lint.launchers.options import split_assignments, split_names
 
 VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "env": split_names("-u --unset -C --chdir -S --split-string"),
@@ -35,7 +34,6 @@ VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "nsys": split_names("-o --output -t --trace -d --duration -y --delay -s --sample -c --capture-range"),
 }
 OPERAND_COUNTS = {"timeout": 1, "taskset": 1, "chrt": 1, "flock": 1}  # number of arguments before the command
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 SUBCOMMANDS = {"nsys": "profile"}
 
 
@@ -53,11 +51,8 @@ def parse(words: Sequence[Word]) -> ParsedLauncher | None:
         if option in VALUE_OPTIONS[name] or (name == "taskset" and option in ("-c", "--cpu-list")):
             index += 0 if name == "taskset" else 1
     index += OPERAND_COUNTS.get(name, 0)
-    environ: dict[str, str] = {}
-    while name in ("env", "sudo") and index < len(words) and (assignment := ASSIGNMENT.fullmatch(words[index].text)):
-        environ[assignment[1]] = assignment[2]
-        index += 1
-    return ParsedLauncher(tuple(words[index:]), environ) if index < len(words) else None
+    environ, rest = split_assignments(words[index:]) if name in ("env", "sudo") else ({}, tuple(words[index:]))
+    return ParsedLauncher(rest, environ) if rest else None
 
 
 LAUNCHER = Launcher("prefix", parse)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from attncheck.lint.launchers import Absent, Fact, Launcher, ParsedLauncher, Word
-from attncheck.lint.launchers.options import parse_leading_options, program_name, split_names
+from attncheck.lint.launchers.options import parse_leading_options, program_name, split_assignments, split_names
 
 VALUE_OPTIONS = split_names(
     "--address --job-id --submission-id --runtime-env --runtime-env-json --working-dir --metadata-json "
@@ -28,9 +28,10 @@ def parse(words: Sequence[Word]) -> ParsedLauncher | None:
         return None
     options = parse_leading_options(words[3:], VALUE_OPTIONS, SWITCHES, allow_abbrev=False)
     environ, notes = _parse_env_vars(options.text("--runtime-env-json"))
+    variables, rest = split_assignments(options.rest)  # a shell runs the entrypoint
     return ParsedLauncher(
-        words=options.rest,
-        environ=environ,
+        words=rest,
+        environ={**environ, **variables},
         nodes=PLACED_BY_RAY,
         processes=PLACED_BY_RAY,
         config_file=options.text("--runtime-env"),
