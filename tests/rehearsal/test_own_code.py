@@ -335,11 +335,15 @@ def test_a_header_that_is_missing_or_behind_an_answer(
     assert len(list(_find_misplaced_headers(evidence))) == warnings
 
 
-@pytest.mark.parametrize(("planned", "faults", "warnings"), [(112, 1, 0), (450, 0, 0), (77, 0, 1)])
-def test_a_schedule_is_made_for_batches_or_for_steps(planned: int, faults: int, warnings: int) -> None:
+@pytest.mark.parametrize(
+    ("planned", "epochs", "faults", "warnings"),
+    [(112, 0.0, 1, 0), (450, 0.0, 0, 0), (77, 0.0, 0, 1), (450, 4.0, 1, 0), (1800, 4.0, 0, 0), (337, 3.0, 1, 0)],
+)
+def test_a_schedule_is_made_for_batches_or_for_steps(planned: int, epochs: float, faults: int, warnings: int) -> None:
+    """The steps of as many epochs as the accumulation are the batches of one: the launch's epochs say which."""
     step = SimpleNamespace(schedule=("train.py:9",) * 4, planned=planned)
     record = SimpleNamespace(code={"batches": ["450"]})
-    evidence: Any = SimpleNamespace(steps=[step] * 3, taken=[record] * 3, epochs=(), batches=4)
+    evidence: Any = SimpleNamespace(steps=[step] * 3, taken=[record] * 3, epochs=(), batches=4, trained_epochs=epochs)
     assert tuple(map(len, _find_schedule(evidence))) == (faults, warnings)
 
 

@@ -158,6 +158,9 @@ def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
         for steps in rounded
         if steps and not planned % steps and (planned % (steps * count) or not repeats)
     ]
+    steps_in_all = {int(steps * evidence.trained_epochs) for steps in (*rounded, batches / evidence.batches)}
+    if planned and planned in steps_in_all:
+        return [f"{text}: it is made for {planned} steps, those of the optimiser in the launch's epochs"], []
     if planned and epochs and planned % batches and planned % ROUND:  # otherwise it may be made for batches
         length = f"{epochs[0]} epoch{'s' * (epochs[0] > 1)}"
         return [f"{text}: it is made for {planned} steps, those of the optimiser in {length}"], []
