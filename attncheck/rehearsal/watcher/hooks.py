@@ -45,6 +45,7 @@ from .modules import call_before
 from .objective import watch_loop, watch_terms
 from .recorder import Recorder
 from .relations import ask_collator, ask_metrics, report
+from .saved import SavedModels
 from .script_code import note_loss_settings, note_trainer, watch_added_tokens, watch_prompts
 from .stand_ins import (
     answer_keys,
@@ -106,9 +107,10 @@ def install(folder: str) -> None:
     if os.environ.get("ATTNCHECK_FOLDER"):
         outside.install(os.environ["ATTNCHECK_FOLDER"])
     recorder = Recorder(folder)
+    saved = SavedModels(recorder)
     callbacks: dict[str, Callable[[Any], None]] = {
         "torch": functools.partial(_patch_torch, recorder),
-        "transformers.modeling_utils": functools.partial(_patch_transformers, recorder),
+        "transformers.modeling_utils": functools.partial(_patch_transformers, recorder, saved),
         "accelerate.commands.launch": run_in_process,
         "axolotl.cli.utils.train": start_in_process,
         "deepspeed.launcher.runner": start_in_process,
@@ -118,6 +120,7 @@ def install(folder: str) -> None:
         "transformers.utils.import_utils": allow_in_import_utils,
         "transformers.integrations.hub_kernels": allow_hub_kernels,
         "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
+        "peft.peft_model": lambda module: saved.watch(module.PeftModel),
         "accelerate.data_loader": functools.partial(watch_skipping, recorder),
         "peft.mapping": functools.partial(watch_adapters, recorder),
         "peft.mapping_func": functools.partial(watch_adapters, recorder),  # since 0.15
@@ -154,7 +157,7 @@ def install(folder: str) -> None:
         callbacks["transformers.utils.hub"] = find_small_model
         callbacks["transformers.configuration_utils"] = note_kind
         callbacks["transformers.tokenization_utils_base"] = _watch_tokenizers
-        callbacks["peft.peft_model"] = make_adapters
+        callbacks["peft.peft_model"] = call_before(callbacks["peft.peft_model"], make_adapters, 1)
         callbacks["datasets.load"] = find_rows
         callbacks["datasets.arrow_dataset"] = take_known_columns
         callbacks["pandas"] = find_frames
@@ -414,8 +417,10 @@ def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
         _drive_trl("take_over_copies", trainer)
 
 
-def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
-    """Watch every loaded or new model."""
+def _patch_transformers(recorder: Recorder, saved: SavedModels, modeling_utils: Any) -> None:
+    """Watch every loaded or new model, and what is saved of it."""
+    from torch.optim import optimizer
+
     if os.environ.get("ATTNCHECK_EMULATED"):
         allow_in_modeling_utils(modeling_utils)
     keep_off_absent_devices(modeling_utils)
@@ -428,6 +433,8 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
             model.config.use_cache = False
         recorder.watch(model)
 
+    saved.watch(model_class)
+    optimizer.register_optimizer_step_pre_hook(saved.keep_first)
     watch_start(recorder, model_class, WEIGHTS_OF_A_MODEL)
     for name in WEIGHTS_OF_A_MODEL:
         setattr(model_class, name, classmethod(_pass_result(vars(model_class)[name].__func__, watch)))

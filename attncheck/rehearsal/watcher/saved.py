@@ -1,0 +1,140 @@
+"""Loads what a launch saves of its model again, in a fork: it must compute what the model computes in the process.
+
+Sources: transformers 5.17.0 and 4.57.3 modeling_utils.py (`save_pretrained` writes the names that the model has,
+`from_pretrained` draws the parameters that the files lack, and drops those that the class lacks); peft 0.21.2 and
+0.17.1 peft_model.py (`save_pretrained` writes only adapters, `from_pretrained` adds them to the base model).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import glob
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from .continuing import can_fork
+from .relations import ask_in_fork
+from .script_code import find_script_frame, name_line
+
+TOKENS = 8  # of the row that both compute
+NAMED = 3  # the most parameters in a message
+LIMIT, HALF_LIMIT = 1e-3, 0.05  # relative difference of outputs: rounding, also in half precision
+READ_BACK = "loaded again, it computes what the trained model does"  # ends a note
+
+
+class SavedModels:
+    """The places that save models after training has begun. The first save of each is loaded again."""
+
+    def __init__(self, recorder: Any) -> None:
+        self._recorder, self._first, self._places = recorder, None, set[str]()
+
+    def watch(self, cls: Any) -> None:
+        """Follow a class's `save_pretrained`."""
+        original = cls.save_pretrained
+
+        @functools.wraps(original)
+        def save_pretrained(model: Any, save_directory: Any, *arguments: Any, **options: Any) -> Any:
+            given = options.get("state_dict")
+            given = given if given is None else dict(given)  # transformers 5 empties it
+            result = original(model, save_directory, *arguments, **options)
+            frame = find_script_frame(sys._getframe(1))
+            place = name_line(frame) if frame is not None else f"{type(model).__name__}.save_pretrained"
+            if self._recorder.steps and place not in self._places and can_fork():
+                self._places.add(place)
+                folder = os.path.abspath(save_directory)
+                ask_in_fork(self._recorder, "update", functools.partial(self._compare, model, folder, place, given))
+            return result
+
+        cls.save_pretrained = save_pretrained
+
+    def keep_first(self, *arguments: Any) -> None:
+        """Keep what the model computes before the first step of an optimiser."""
+        recorder = self._recorder
+        is_asked = "ATTNCHECK_CONTINUES" in os.environ and recorder.trained is not None and not recorder.is_paused
+        if self._first is None and is_asked and can_fork():
+            recorder.is_paused, self._first = True, ()
+            with contextlib.suppress(Exception):  # it needs other inputs
+                self._first = _compute(recorder.trained)
+            recorder.is_paused = False
+
+    def _compare(
+        self, model: Any, folder: str, place: str, given: Mapping[str, Any] | None, answers: dict[str, Any]
+    ) -> None:
+        """Compare what a model computes with what the one that is loaded again computes."""
+        loaded, why = _load(model, folder)
+        if loaded is None:
+            return
+        if given is not None:  # such as averaged weights
+            model.load_state_dict(given, strict=False)
+        right, own = _compute(model), _compute(loaded)
+        limit = LIMIT if all(value.element_size() > 2 for value in model.parameters()) else HALF_LIMIT
+        error, is_first = _measure(own, right), self._is_first(own, limit)
+        begin = f"{place} saves a model that"
+        if error > limit:
+            first = ": those before the first step" * is_first
+            kind = "violations" if is_first or not hasattr(model, "get_base_model") else "warnings"  # of another base
+            answers[kind] = [
+                f"{begin} is not the trained one when it is loaded again: its outputs differ by {error:.2g}{first}{why}"
+            ]
+        elif is_first and not self._is_first(_compute(self._recorder.trained), limit):
+            answers["warnings"] = [f"{begin} has the weights from before the first step, not the trained ones"]
+        else:
+            answers["notes"] = [f"what {place} saves: {READ_BACK}"]
+
+    def _is_first(self, outputs: Any, limit: float) -> bool:
+        first: Any = self._first
+        return hasattr(first, "shape") and first.shape == outputs.shape and _measure(outputs, first) <= limit
+
+
+def _load(model: Any, folder: str) -> tuple[Any, str]:
+    """Return the model that a folder's files give, and what they lack; None if it is not known how they are loaded."""
+    if hasattr(model, "get_base_model"):
+        return _load_adapter(model, folder)
+    if not os.path.exists(os.path.join(folder, "config.json")):
+        return None, ""
+    kernels = {"attn_implementation": model.config._attn_implementation, "torch_dtype": model.dtype}
+    loaded, found = type(model).from_pretrained(folder, output_loading_info=True, **kernels)
+    lost, drawn = (sorted(found[f"{kind}_keys"])[:NAMED] for kind in ("unexpected", "missing"))
+    why = f"; its class has no {', '.join(lost)}" * bool(lost)
+    return loaded, why + f"; the files have no {', '.join(drawn)}" * bool(drawn)
+
+
+def _load_adapter(model: Any, folder: str) -> tuple[Any, str]:
+    """Return the launch's base model with a saved adapter."""
+    config, base = next(iter(model.peft_config.values())), model.get_base_model()
+    if not config.base_model_name_or_path or not os.path.exists(os.path.join(folder, "adapter_config.json")):
+        return None, ""
+    kernels = {"attn_implementation": base.config._attn_implementation, "torch_dtype": base.dtype}
+    start, size = type(base).from_pretrained(config.base_model_name_or_path, **kernels), base.config.vocab_size
+    if start.config.vocab_size != size:
+        start.resize_token_embeddings(size)
+    safetensors: Any = sys.modules["safetensors"]
+    for path in glob.glob(os.path.join(folder, "adapter_model.safetensors")):
+        with safetensors.safe_open(path, "pt") as tensors:
+            why = "" if tensors.keys() else "; its file has no tensors"
+            return type(model).from_pretrained(start, folder), why
+    return type(model).from_pretrained(start, folder), ""
+
+
+def _compute(model: Any) -> Any:
+    """Return a model's outputs for a row, without training mode; the modes are restored."""
+    import torch
+
+    modes = [(module, module.training) for module in model.modules()]
+    for module, _ in modes:
+        module.training = False
+    try:
+        with torch.no_grad():
+            outputs = model(input_ids=torch.arange(1, TOKENS + 1, device=next(model.parameters()).device)[None])
+    finally:
+        for module, is_training in modes:
+            module.training = is_training
+    own = getattr(outputs, "logits", None)
+    return (outputs[0] if own is None else own).float()
+
+
+def _measure(own: Any, other: Any) -> float:
+    return float((own - other).norm() / other.norm().clamp_min(1e-30))

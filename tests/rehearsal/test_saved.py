@@ -1,0 +1,72 @@
+"""What a script saves after training is loaded again: planted faults, and saves that are right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from attncheck.rehearsal.watcher.saved import READ_BACK, SavedModels
+
+transformers = pytest.importorskip("transformers")
+
+SAVING = """\
+import copy
+import torch
+
+def save(model, first, folder, fault):
+    if fault == "bias":
+        head = torch.nn.Linear(16, 32, bias=True)
+        head.weight.data.copy_(model.lm_head.weight)
+        model.set_output_embeddings(head)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.add_(torch.randn_like(value), alpha=0.1)
+    state = {f"module.{name}": value for name, value in model.state_dict().items()}
+    averaged = {name: value.clone().mul_(0.9) for name, value in model.state_dict().items()}
+    states = {"prefix": state, "averaged": averaged}
+    saved = {"first": first, "copy": copy.deepcopy(model)}.get(fault, model)
+    saved.save_pretrained(folder, **({"state_dict": states[fault]} if fault in states else {}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "text"),
+    [
+        ("bias", "violations", "its class has no lm_head.bias"),
+        ("prefix", "violations", "the files have no "),
+        ("first", "warnings", "has the weights from before the first step"),
+        ("averaged", "notes", READ_BACK),
+        ("copy", "notes", READ_BACK),
+        ("", "notes", READ_BACK),
+    ],
+)
+def test_a_saved_model_is_the_trained_one(
+    fault: str, kind: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTNCHECK_CONTINUES", "")
+    config = transformers.LlamaConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
+    )
+    torch.manual_seed(0)
+    model: Any = transformers.LlamaForCausalLM(config)
+    first = transformers.LlamaForCausalLM(config)
+    first.load_state_dict(model.state_dict())
+    recorder = SimpleNamespace(folder=str(tmp_path), steps=[{}], trained=model, is_paused=False)
+    monkeypatch.setattr(type(model), "save_pretrained", type(model).save_pretrained)
+    saved = SavedModels(recorder)
+    saved.watch(type(model))
+    model.train()
+    saved.keep_first()
+    assert model.training and not recorder.is_paused
+    script = tmp_path / "train.py"
+    script.write_text(SAVING)
+    scope: dict[str, Any] = {"__file__": str(script)}
+    exec(compile(SAVING, str(script), "exec"), scope)
+    scope["save"](model, first, tmp_path / "saved", fault)
+    (answer,) = [json.loads(path.read_text()) for path in tmp_path.glob("relations-*.json")]
+    assert [*answer] == ["check", kind] and text in answer[kind][0] and "train.py:16" in answer[kind][0], answer
