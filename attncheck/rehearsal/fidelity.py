@@ -28,6 +28,7 @@ TRAINER = "model and trainer"
 LENGTHS = ("max_length", "max_seq_length", "cutoff_len", "sequence_len")
 DTYPES = ("dtype", "torch_dtype", "bf16", "fp16", "precision", "param_dtype")
 EVALUATES = ("eval_strategy", "evaluation_strategy", "eval_on_start", "do_eval", "val_set_size")
+EVALUATED = "an evaluation of"  # begins the watcher's note
 QUANTISED = ("load_in_4bit", "load_in_8bit", "quantization_bit", "quant_bits")
 SHARED_BY = "sequence_parallel_size"  # 360-LLaMA-Factory's
 SHARING = re.compile(r"packing|packed|padding_free|flatten|remove_padding")
@@ -140,7 +141,8 @@ def list_unasked(
     job, script = read.job, read.recognised.launch.file
     twins = " ".join(deciding_reason(result) for result in results if result.check == "twin" and result.outcome == "ok")
     is_set = any((get_setting(job, name) or "no").lower() not in OFF_VALUES for name in EVALUATES)
-    if is_set or (script is not None and ".evaluate(" in script.text):
+    is_tried = any(note.startswith(EVALUATED) for result in results for note in result.notes)
+    if not is_tried and (is_set or (script is not None and ".evaluate(" in script.text)):
         yield "evaluation"
     continued = " ".join(note for result in results if result.check == "repeat" for note in result.notes)
     resumes = any(find_effect(own.name, "", own.value) == "resume" and own.value for own in job.settings)

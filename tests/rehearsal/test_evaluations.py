@@ -114,3 +114,73 @@ def test_an_evaluation_leaves_training_mode_on(
     texts = [text for path in tmp_path.glob("relations-*") for text in json.loads(path.read_text())["violations"]]
     assert len(texts) == count and not recorder.faults
     assert all("from step 8 onwards" in text and "in train.py:6" in text for text in texts)
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(64, 1)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.embedding(input_ids).mean()  # type: ignore[no-any-return]
+
+
+class Evaluating:
+    """Evaluates as transformers' Trainer does, with the fault that a test gives."""
+
+    def __init__(self, fault: str, trained: Any, rows: Any) -> None:
+        self.args = SimpleNamespace(per_device_eval_batch_size=8, metric_for_best_model=None)
+        self.model, self.train_dataset, self.eval_dataset, self.fault = Model(), trained, rows, fault
+        self.count = 0
+
+    def evaluate(self, rows: Any) -> dict[str, float]:
+        self.count += 1
+        self.model.train(self.fault == "mode")
+        order = [rows[number]["input_ids"] for number in range(len(rows))]
+        if self.fault == "order":
+            order = sorted(order, key=lambda ids: sum(ids) * self.count % 17)
+        if self.fault == "drawn":
+            order = [[*ids[:-1], self.count] for ids in order]
+        if self.fault == "error":
+            raise ValueError("no such column")
+        pairs = [order[number : number + 2] for number in range(0, len(order), 2)]
+        losses = [self.model(input_ids=torch.tensor(pair)) for pair in pairs]
+        factor = self.count if self.fault == "weights" else 1
+        return {"eval_loss": factor * float(sum(own**2 for own in losses)), "eval_runtime": 1.0}
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: None) -> None:
+        metrics[self.args.metric_for_best_model]
+
+
+def make_rows(first: int, count: int, fault: str = "") -> list[dict[str, list[int]]]:
+    prompt = [2] if fault == "reworded" else [1]
+    rows = [[*range(first + n, first + n + 9)] for n in range(count)]
+    return [{"input_ids": prompt + ids, "completion_mask": [0] + [1] * len(ids)} for ids in rows]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "text"),
+    [
+        ("mode", "violations", "in training mode"),
+        ("metric", "violations", "metric_for_best_model=eval_f1 is not one of eval_loss"),
+        ("order", "warnings", "it joins 2 other rows in a batch each time"),
+        ("weights", "warnings", "two evaluations of the same rows and weights give"),
+        ("error", "notes", "evaluating ends with ValueError: no such column"),
+        ("rows", "warnings", "12 of 12 rows of the evaluation are those of training rows"),
+        ("reworded", "warnings", "12 of 12 rows' targets of the evaluation"),
+        ("drawn", "notes", "an evaluation of 8 rows gives eval_loss"),
+        ("", "notes", "an evaluation of 8 rows gives eval_loss"),
+    ],
+)
+def test_an_evaluation_runs_and_is_repeated(
+    fault: str, kind: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTNCHECK_CONTINUES", "")
+    trained = make_rows(30 if fault not in ("rows", "reworded") else 3, 12)
+    trainer = Evaluating(fault, trained, make_rows(3, 12, fault))
+    if fault == "metric":
+        trainer.args.metric_for_best_model = "eval_f1"
+    evaluations.ask_evaluation(SimpleNamespace(folder=str(tmp_path), is_paused=False), trainer)
+    (answer,) = [json.loads(path.read_text()) for path in tmp_path.glob("relations-*.json")]
+    assert kind in answer and text in " ".join(answer[kind]), answer
+    assert fault in ("drawn", "") or kind == "notes" or {"violations", "warnings"} & answer.keys() == {kind}, answer

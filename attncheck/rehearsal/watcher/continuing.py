@@ -326,7 +326,7 @@ class _Trial:
         args, (saved, last) = self.trainer.args, STEPS[self.has_epochs]
         if self.has_epochs:
             count = EPOCH * args.per_device_train_batch_size * args.gradient_accumulation_steps
-            self.trainer.train_dataset = _shorten(self.trainer.train_dataset, count)
+            self.trainer.train_dataset = shorten(self.trainer.train_dataset, count)
         settings = {
             "max_steps": last,
             "save_steps": saved,
@@ -369,7 +369,7 @@ class _Trial:
         return {name: value.detach().clone() for name, value in own if value.requires_grad}
 
 
-def _shorten(rows: Any, count: int) -> Any:
+def shorten(rows: Any, count: int) -> Any:
     """Return the first rows of a data set, or all if it is a stream, which has no numbers."""
     if not hasattr(rows, "__len__"):
         return rows

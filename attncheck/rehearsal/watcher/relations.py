@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .continuing import can_fork, run_in_fork, write_answer
+from .effects import GIVEN
 from .modules import describe_code, is_foreign
 
 CAUSAL = ("CausalLM", "LMHeadModel")  # classes whose logits at a token are of the next one
@@ -109,9 +110,14 @@ def _compare_predictors(trainer: Any, answers: dict[str, Any]) -> None:
             answers["notes"] = [f"{METRICS}: {name} is best for a model that predicts each label"]
 
 
+def read_given(args: Any, name: str) -> Any:
+    """Return the value that a script gives a setting, which the rehearsal may replace."""
+    return GIVEN.get(id(args), (None, (), {}))[2].get(name, getattr(args, name, None))
+
+
 def _read_best(args: Any) -> tuple[str, bool]:
     """Return the metric by which a trainer chooses its best checkpoint, and whether a greater one is better."""
-    name, is_greater = (getattr(args, own, None) for own in ("metric_for_best_model", "greater_is_better"))
+    name, is_greater = (read_given(args, own) for own in ("metric_for_best_model", "greater_is_better"))
     return (str(name).removeprefix("eval_"), bool(is_greater)) if name and is_greater is not None else ("", False)
 
 
