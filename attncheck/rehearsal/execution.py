@@ -86,6 +86,7 @@ FIRST_LINE = re.compile(rb"#!(/\S*/)python[\d.]*\s")
 LAST_LINES = 200  # kept lines of the launch's output: torchrun prints tens of lines after a rank's own error
 MAX_LINE_BYTES = 64 << 10
 POLL_SECONDS = 0.2
+HASTENED, END_SECONDS = "hastened", 6.0  # the watcher's file as it takes a launch to its end, and what that may take
 MAX_STEP_BYTES = 64 << 20  # for a rank's losses and rows
 MAX_NOTE_BYTES = 64 << 10
 SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or does not exist
@@ -131,6 +132,8 @@ def run_launch(request: RunRequest, folder: str, python: str, report_progress: C
     watch = os.path.join(job, "watch")
     environment = {**request.environ, **guards.make_environment(job, os.environ, request.trusts_remote_code)}
     environment |= {"ATTNCHECK_WATCH": watch, "ATTNCHECK_FOLDER": job}
+    if "ATTNCHECK_CONTINUES" in request.environ:
+        environment["ATTNCHECK_STEPS"] = str(request.steps)
     environment["ATTNCHECK_JUDGING"] = os.path.join(folder, QUESTIONS)
     environment["TORCH_EXTENSIONS_DIR"] = os.path.join(job, FOLDER)  # a killed build leaves a lock forever
     if request.emulates_flash_attn:
@@ -173,13 +176,16 @@ def _follow(
             taken = count_steps(watch)
             report_progress(f"step {taken} of {request.steps}")
         if taken >= request.steps:  # a script without a setting for the number of steps
+            if os.path.exists(os.path.join(watch, HASTENED)):
+                process.wait_for_exit(END_SECONDS)
             return Execution(0, taken, (), time.monotonic() - began)
         if waits := list_waits(watch):
             return Execution(None, taken, (), time.monotonic() - began, waits=waits)
         # the watcher keeps the tensors of three steps
         if time.monotonic() - began > request.seconds / (2 if 3 < taken < request.steps / 2 else 1):
             return Execution(None, count_steps(watch), (), time.monotonic() - began)
-    return Execution(process.returncode, count_steps(watch), (), time.monotonic() - began)
+    has_ended = os.path.exists(os.path.join(watch, HASTENED))  # its training: what follows had no training
+    return Execution(0 if has_ended else process.returncode, count_steps(watch), (), time.monotonic() - began)
 
 
 def keep_watcher(command: str, entry: str) -> str:
@@ -263,7 +269,8 @@ def list_replaced(folder: str) -> list[str]:
 def list_left_out(folder: str) -> tuple[str, ...]:
     """Return the settings that the launch's trainer did not get, because they need a GPU: "use_liger_kernel"."""
     notes = _read_notes(folder)
-    return tuple(name for kind, name in notes if kind == "gpu" and not name.startswith("load_in_"))
+    own = tuple(name for kind, name in notes if kind == "gpu" and not name.startswith("load_in_"))
+    return own + tuple(f"the training that {name} starts after another" for kind, name in notes if kind == "second")
 
 
 def list_watched_differences(folder: str) -> tuple[Difference, ...]:

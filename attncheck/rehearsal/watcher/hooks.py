@@ -39,8 +39,9 @@ from .devices import (
 )
 from .effects import keep_given, watch_adapters, watch_trainer
 from .emulation import allow_hub_kernels, allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
-from .evaluations import evaluate_own, watch_evaluations
+from .evaluations import ask_evaluation, evaluate_own, watch_evaluations
 from .fsdp import watch_fsdp
+from .hastening import watch_trainings
 from .modules import call_before
 from .objective import watch_loop, watch_terms
 from .recorder import Recorder
@@ -403,6 +404,8 @@ def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
     watch_training(trainer, note_trainer)
     watch_training(trainer, functools.partial(watch_terms, recorder))
     watch_training(trainer, lambda trainer: gc.freeze())  # accelerate and axolotl collect: long after their imports
+    watch_training(trainer, functools.partial(ask_evaluation, recorder))
+    watch_trainings(recorder, trainer)
     if os.environ.get("ATTNCHECK_ROWS"):
         watch_training(trainer, note_loss_settings)
         watch_training(trainer, evaluate_own)

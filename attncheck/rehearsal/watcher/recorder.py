@@ -23,6 +23,7 @@ from .attention import AttentionWatch
 from .batches import list_rows, mark_hidden
 from .describe import describe_adapters, describe_model, describe_process
 from .fsdp import is_flat
+from .hastening import hasten
 from .losses import LossWatch
 from .modules import ModuleWatch, list_gradient_hooks, list_patches
 from .optimizer import count_planned, describe_optimizer, list_stateful, read_held
@@ -498,6 +499,8 @@ class Recorder:
             self.randomness.restore()
             if self.losses_given is not None:
                 self.losses_given.stop()
+        if len(self.steps) == int(os.environ.get("ATTNCHECK_STEPS", 0)):
+            hasten(self)
         self._write_steps()
         questions = os.environ.get("ATTNCHECK_JUDGING", "")
         if len(self.steps) == RECORDED_STEPS and os.path.exists(questions) and describe_process()["rank"] == 0:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .continuing import can_fork
-from .relations import ask_in_fork
+from .relations import ask_in_fork, report
 from .script_code import find_script_frame, name_line
 
 TOKENS = 8  # of the row that both compute
@@ -39,11 +39,18 @@ class SavedModels:
         def save_pretrained(model: Any, save_directory: Any, *arguments: Any, **options: Any) -> Any:
             given = options.get("state_dict")
             given = given if given is None else dict(given)  # transformers 5 empties it
-            result = original(model, save_directory, *arguments, **options)
             frame = find_script_frame(sys._getframe(1))
             place = name_line(frame) if frame is not None else f"{type(model).__name__}.save_pretrained"
-            if self._recorder.steps and place not in self._places and can_fork():
-                self._places.add(place)
+            is_new = self._recorder.steps and place not in self._places and can_fork()
+            self._places |= {place} if is_new else set()
+            try:
+                result = original(model, save_directory, *arguments, **options)
+            except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
+                if is_new:
+                    text = f"{place} cannot save the model: {type(error).__name__}: {str(error)[:300]}"
+                    report(self._recorder.folder, "update", violations=[text])
+                raise
+            if is_new:
                 folder = os.path.abspath(save_directory)
                 ask_in_fork(self._recorder, "update", functools.partial(self._compare, model, folder, place, given))
             return result

@@ -1,0 +1,88 @@
+"""Takes a launch to its end in seconds after the last recorded step: what follows its training runs as it is.
+
+In training mode a model returns again what it returned for a batch of the same sizes, nothing is differentiated, and
+loaders have few batches left. So a script saves the weights of the last step, and reaches its next training.
+
+Sources: torch 2.13 nn/modules/module.py (`Module.__call__`), utils/data/dataloader.py (`_BaseDataLoaderIter.__next__`);
+transformers 5.17.0 trainer.py (`train` counts the steps of the checkpoint that it resumes as taken; 4.57.3 too).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import sys
+from typing import Any
+
+from .absent import note, read_scripts
+from .continuing import FORKED, can_fork
+from .relations import read_given, report
+from .script_code import find_script_frame, name_line
+
+BATCHES = 2  # of each loader
+# What a script may do after a training; an installed program, whose text is not read, saves.
+FOLLOWS = re.compile(r"\bsave\w*\(|\.train\((?s:.*)\.train\(")
+
+
+def hasten(recorder: Any) -> None:
+    """Let a launch go on without training if its script has something to do after it."""
+    if not can_fork() or not FOLLOWS.search(read_scripts() or "save("):
+        return
+    import torch
+    from torch.utils.data import dataloader
+
+    open(os.path.join(recorder.folder, "hastened"), "w").close()
+    recorder.is_paused = True
+    loader: Any = dataloader._BaseDataLoaderIter
+    call, follow, kept, running = torch.nn.Module.__call__, loader.__next__, dict[Any, Any](), list[Any]()
+
+    def repeat(module: Any, *arguments: Any, **options: Any) -> Any:
+        if running or not module.training or not hasattr(module, "save_pretrained"):
+            return call(module, *arguments, **options)
+        tensors = (value for value in (*arguments, *options.values()) if torch.is_tensor(value))
+        key = id(module), tuple(value.shape for value in tensors)
+        if key not in kept:
+            running.append(module)
+            with torch.no_grad(), contextlib.ExitStack() as stack:
+                stack.callback(running.clear)
+                kept[key] = call(module, *arguments, **options)
+        return kept[key]
+
+    def take(iterator: Any) -> Any:
+        iterator.taken = getattr(iterator, "taken", 0) + 1
+        if iterator.taken > BATCHES:
+            raise StopIteration
+        return follow(iterator)
+
+    torch.Tensor.backward = lambda *arguments, **options: None  # type: ignore[method-assign]
+    torch.nn.Module.__call__, loader.__next__ = repeat, take
+
+
+def watch_trainings(recorder: Any, trainer: Any) -> None:
+    """Compare each training of a script with the one before, which it may resume although that one has ended."""
+    original, trainings = trainer.Trainer.train, list[tuple[str, str, float]]()
+
+    @functools.wraps(original)
+    def train(self: Any, *arguments: Any, **options: Any) -> Any:
+        frame = find_script_frame(sys._getframe(1))
+        if frame is not None and not FORKED:
+            resumed = [*arguments, options.get("resume_from_checkpoint")][0]
+            own = (str(read_given(self.args, "output_dir")), name_line(frame), _read_length(self.args))
+            for folder, line, length in trainings[-1:]:
+                is_same = own[0] == folder if resumed is True else str(resumed).startswith(folder)
+                if resumed and is_same and 0 < own[2] <= length:
+                    text = f"{own[1]} resumes the training that has ended in {line}, and is no longer than it"
+                    report(recorder.folder, "update", violations=[f"{text}: it takes only steps that are left, if any"])
+                else:
+                    note(recorder.folder, "second", own[1])
+            trainings.append(own)
+        return original(self, *arguments, **options)
+
+    trainer.Trainer.train = train
+
+
+def _read_length(args: Any) -> float:
+    """Return the epochs that a script gives a training, 0.0 if it gives a number of steps."""
+    return 0.0 if read_given(args, "max_steps") != args.max_steps else float(read_given(args, "num_train_epochs"))
