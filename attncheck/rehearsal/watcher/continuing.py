@@ -159,7 +159,7 @@ class _Start:
             os.close(self._go[1])
             if not os.read(self._go[0], 1):  # the launch ended earlier
                 os._exit(0)
-            _leave_records()
+            leave_records()
             self._recorder.folder = os.devnull  # nothing is written before the first loss
             signal.alarm(int(SECONDS))
             _draw_others()
@@ -213,7 +213,7 @@ def run_in_fork(answer: Callable[[str, dict[str, Any]], None], folder: str) -> d
     if not process:
         answers: dict[str, Any] = {}
         try:
-            _leave_records()
+            leave_records()
             try:
                 answer(folder, answers)
             except BaseException as error:
@@ -241,7 +241,7 @@ def run_in_fork(answer: Callable[[str, dict[str, Any]], None], folder: str) -> d
     return result | {"seconds": round(usage.ru_utime + usage.ru_stime, 2)}
 
 
-def _leave_records() -> None:
+def leave_records() -> None:
     """Let a fork print nothing and record no data set, and answer no further questions."""
     FORKED.append(os.getpid())
     batches.MAX_LOADERS = 0

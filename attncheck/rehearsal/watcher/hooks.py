@@ -26,6 +26,7 @@ from . import absent, lifeline, outside, remote_code, waiting
 from .batches import watch_epochs
 from .checkpoints import watch_checkpoints, watch_kept
 from .continuing import watch_interruptions, watch_skipping, watch_start
+from .deepening import ask_deeper
 from .deepspeed import replace_compiled_adam, skip_shared_memory, watch_engine
 from .describe import describe_prompt
 from .devices import (
@@ -439,6 +440,9 @@ def _patch_transformers(recorder: Recorder, saved: SavedModels, modeling_utils: 
     saved.watch(model_class)
     optimizer.register_optimizer_step_pre_hook(saved.keep_first)
     watch_start(recorder, model_class, WEIGHTS_OF_A_MODEL)
+    load = vars(model_class)["from_pretrained"].__func__
+    if os.environ.get("ATTNCHECK_ROWS"):
+        model_class.from_pretrained = classmethod(_pass_result(load, functools.partial(ask_deeper, recorder)))
     for name in WEIGHTS_OF_A_MODEL:
         setattr(model_class, name, classmethod(_pass_result(vars(model_class)[name].__func__, watch)))
 
