@@ -133,7 +133,7 @@ def run_launch(request: RunRequest, folder: str, python: str, report_progress: C
     environment = {**request.environ, **guards.make_environment(job, os.environ, request.trusts_remote_code)}
     environment |= {"ATTNCHECK_WATCH": watch, "ATTNCHECK_FOLDER": job}
     if "ATTNCHECK_CONTINUES" in request.environ:
-        environment["ATTNCHECK_STEPS"] = str(request.steps)
+        environment["ATTNCHECK_LAST"] = str(request.steps)
     environment["ATTNCHECK_JUDGING"] = os.path.join(folder, QUESTIONS)
     environment["TORCH_EXTENSIONS_DIR"] = os.path.join(job, FOLDER)  # a killed build leaves a lock forever
     if request.emulates_flash_attn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ FAULTS: dict[str, tuple[str, str, int]] = {
         r"one token early: they include the last token of each prompt and miss the end of each response",
         1,
     ),
+    "end_lost_by_rows": ("ATN433", r"the end of each response is not a target; the mean over .*rows", 1),
+    "temperature_lost": ("ATN433", r"the logits are not divided by the temperature, 0.7", 1),
     "first_token_lost": ("ATN433", r"the first token of each response is not a target", 1),
     "mean_of_batches": ("ATN433", r"the mean over each batch's target tokens, averaged over batches \(3 times it\)", 1),
     "sign_lost": ("ATN433", r"the advantages have the wrong sign: rewarded responses become less likely", 1),
@@ -31,7 +34,15 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "batches_lost": ("ATN434", r"only from batch 3 of 3: the gradients of the others are lost", 1),
     "rollout_doubled": ("ATN431", r"1 of 6 rollouts of the step were not passed to the model completely", 1),
 }
-EVERY_TIME = ("prompts_counted", "first_token_lost", "advantage_of_another", "too_large_by_ranks", "rollout_doubled")
+EVERY_TIME = (
+    "end_lost_by_rows",
+    "temperature_lost",
+    "prompts_counted",
+    "first_token_lost",
+    "advantage_of_another",
+    "too_large_by_ranks",
+    "rollout_doubled",
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +63,8 @@ def rehearse(
     }
     ended = server.run([str(SCRIPT), str(folder / "model")], environ, watch, ranks)
     assert set(ended["statuses"]) == {0}, ended
-    return judge(folder, watch, POLICY)
+    policy = PolicyGradient(temperature=0.7) if fault == "temperature_lost" else PolicyGradient()
+    return judge(folder, watch, replace(POLICY, policy=policy))
 
 
 def test_an_update_that_is_right_passes(server: ForkServer, folder: Path, tmp_path: Path) -> None:

@@ -499,7 +499,7 @@ class Recorder:
             self.randomness.restore()
             if self.losses_given is not None:
                 self.losses_given.stop()
-        if len(self.steps) == int(os.environ.get("ATTNCHECK_STEPS", 0)):
+        if len(self.steps) == int(os.environ.get("ATTNCHECK_LAST", 0)):
             hasten(self)
         self._write_steps()
         questions = os.environ.get("ATTNCHECK_JUDGING", "")

@@ -144,8 +144,16 @@ def _iter_faults(evidence: Evidence, documented: Definition) -> Iterator[tuple[E
             yield evidence, replace(documented, normalisation=name), NORMALISATION_TEXTS[name]
     yield evidence, replace(documented, weights=()), "advantages are ignored: every response has the same weight"
     yield evidence, replace(documented, every=True), "every token is a target, including prompts and markup"
-    for (moved, narrowed), text in MOVED.items():
-        yield replace(evidence, step=replace(evidence.step, moved=moved, narrowed=narrowed)), documented, text
+    readings = [
+        (replace(evidence, step=replace(evidence.step, moved=moved, narrowed=narrowed)), text)
+        for (moved, narrowed), text in MOVED.items()
+    ]
+    if evidence.truth.temperature != 1.0:
+        text = f"the logits are not divided by the temperature, {evidence.truth.temperature:g}"
+        readings.append((replace(evidence, truth=evidence.truth.with_temperature(1.0)), text))
+    for name in dict.fromkeys((documented.normalisation, *NORMALISATIONS)):
+        also = f"; {NORMALISATION_TEXTS[name]}" * (name != documented.normalisation)
+        yield from ((own, replace(documented, normalisation=name), text + also) for own, text in readings)
 
 
 def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -> Explanation | None:

@@ -3,6 +3,7 @@
 It does not depend on packing, padding, masks of several documents, a fused kernel or the framework's own loss.
 """
 
+import copy
 import inspect
 import itertools
 import json
@@ -110,16 +111,27 @@ class TruthModel:
                 folder, attn_implementation="eager", local_files_only=True, **{_dtype_keyword(): dtype}
             )
             self.model.train()
-        self.model.base_model.register_forward_hook(self._keep_hidden)
-        head = getattr(self.model, "get_output_embeddings", lambda: None)()
-        # OPTForCausalLM calls its decoder directly, not through its base model (5.17.0 modeling_opt.py)
-        if head is not None:
-            head.register_forward_pre_hook(self._keep_input)
+        self._keep_states()
         self.autocast, self.temperature, self.token_loss = autocast, temperature, token_loss
         self.pictures = read_pictures(folder.parent, self.model)
         self._hidden: Tensor | None = None
         self._truths: dict[tuple[int, ...], DocumentTruth] = {}
         self.is_resized = False  # whether a launch has other numbers of rows in embeddings
+
+    def _keep_states(self) -> None:
+        """Keep the hidden states of each call."""
+        self.model.base_model.register_forward_hook(self._keep_hidden)
+        head = getattr(self.model, "get_output_embeddings", lambda: None)()
+        # OPTForCausalLM calls its decoder directly, not through its base model (5.17.0 modeling_opt.py)
+        if head is not None:
+            head.register_forward_pre_hook(self._keep_input)
+
+    def with_temperature(self, temperature: float) -> "TruthModel":
+        """Return the same model with another temperature."""
+        other = copy.copy(self)
+        other.temperature, other._truths = temperature, {}
+        other._keep_states()
+        return other
 
     def describe(self, tokens: Sequence[int]) -> DocumentTruth:
         """Return the reference of one piece of a document."""

@@ -57,6 +57,8 @@ def spoil_counts(counts: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return torch.cat([own[:, 1:], own[:, :1]], 1) & mask[:, 1:].bool()
     if FAULT == "first_token_lost":
         return own & torch.cat([own[:, :1] & False, own[:, :-1]], 1)
+    if FAULT == "end_lost_by_rows":
+        return own & torch.cat([own[:, 1:], own[:, :1] & False], 1)
     return own
 
 
@@ -93,6 +95,12 @@ def take_step(model, optimizer, rollouts, handed, record, padding: int, world_si
         ratio = (compute_log_probs(model, tokens[rows], mask[rows]) - old[rows]).exp()
         losses = (-advantages[rows] * ratio)[counted[rows]]
         loss = losses.mean() if FAULT == "mean_of_batches" else losses.sum() / total * world_size
+        if FAULT == "end_lost_by_rows":
+            means = [
+                (-advantages[n] * own).mean()
+                for n, own in zip(range(ROWS)[rows], [r[c] for r, c in zip(ratio, counted[rows])])
+            ]
+            loss = torch.stack(means).sum() / ROWS
         if FAULT == "too_large_by_ranks":
             loss = loss * world_size
         if FAULT == "batches_lost":
