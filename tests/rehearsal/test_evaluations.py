@@ -1,4 +1,4 @@
-"""A trainer evaluates once while it is recorded, if the script has code for evaluations; what they change is noted."""
+"""A trainer's evaluation is tried twice in a fork of its training, and leaves training mode on."""
 
 from __future__ import annotations
 
@@ -10,79 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from attncheck.rehearsal.watcher import evaluations, script_code
+from attncheck.rehearsal.watcher import evaluations
 from attncheck.rehearsal.watcher.modules import call_before
 from attncheck.rehearsal.watcher.recorder import RECORDED_STEPS, Recorder
-
-
-class Averages:
-    """Evaluates averaged weights; `restores`: puts the trained ones back."""
-
-    def __init__(self, restores: bool) -> None:
-        self.restores = restores
-
-    def on_evaluate(self, model: torch.nn.Module) -> None:
-        kept = [value.detach().clone() for value in model.parameters()]
-        for value in model.parameters():
-            value.data *= 0.5
-        for value, own in zip(model.parameters(), kept) if self.restores else ():
-            value.data.copy_(own)
-
-
-def train(*callbacks: Averages, raises: bool = False, strategy: str = "epoch") -> tuple[Any, list[str]]:
-    """Return the trainer's arguments, and what is noted of two evaluations."""
-    evaluated: list[int] = []
-
-    class Trainer:
-        args = SimpleNamespace(eval_strategy=strategy, eval_steps=100)
-        callback_handler = SimpleNamespace(callbacks=[*callbacks, SimpleNamespace(on_evaluate=print)])
-        eval_dataset, model = (), torch.nn.Linear(2, 2)
-
-        def evaluate(self) -> dict[str, float]:
-            evaluated.append(1)
-            for callback in callbacks:
-                callback.on_evaluate(self.model)
-            if raises:
-                raise ValueError("of synthetic rows")
-            return {"eval_loss": 1.0}
-
-        def _evaluate(self) -> dict[str, float]:
-            return self.evaluate()
-
-    Trainer.evaluate.__code__ = Trainer.evaluate.__code__.replace(co_filename="/site-packages/transformers/trainer.py")
-    evaluations.watch_evaluations(Trainer)
-    trainer = Trainer()
-    evaluations.evaluate_own(trainer)
-    for _ in range(2 if callbacks else 0):
-        trainer._evaluate()
-    assert len(evaluated) == (strategy != "no" and bool(callbacks)) + 2 * (strategy == "no")
-    return trainer.args, script_code.CODE.get("evaluation", [])
-
-
-@pytest.fixture(autouse=True)
-def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    code: dict[str, list[str]] = {}
-    for module in (evaluations, script_code):
-        monkeypatch.setattr(module, "CODE", code)
-    monkeypatch.setattr(evaluations, "STRATEGIES", {"epoch"})
-
-
-def test_an_evaluation_that_changes_the_trained_model_is_noted_with_its_code() -> None:
-    arguments, (count, code) = train(Averages(False))
-    assert (arguments.eval_strategy, arguments.eval_steps) == ("steps", evaluations.EVERY)
-    assert count == "2 of 2 parameters" and code.startswith("Averages.on_evaluate")
-
-
-def test_an_evaluation_that_restores_the_model_or_cannot_read_the_rows_is_none() -> None:
-    assert train(Averages(True))[1] == []
-    assert train(Averages(True), raises=True)[1] == []
-
-
-def test_a_trainer_without_code_for_evaluations_evaluates_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert train()[0].eval_steps == 100
-    monkeypatch.setattr(evaluations, "STRATEGIES", {"no"})
-    assert train(Averages(False), strategy="no")[0].eval_steps == 100
-
 
 EVALUATING = """\
 def train(model, take_step, restores, begins):
@@ -132,6 +62,7 @@ class Evaluating:
         self.args = SimpleNamespace(per_device_eval_batch_size=8, metric_for_best_model=None)
         self.model, self.train_dataset, self.eval_dataset, self.fault = Model(), trained, rows, fault
         self.count = 0
+        self.callback_handler = SimpleNamespace(callbacks=[SimpleNamespace(on_evaluate=make_rows)])
 
     def evaluate(self, rows: Any) -> dict[str, float]:
         self.count += 1
@@ -141,6 +72,10 @@ class Evaluating:
             order = sorted(order, key=lambda ids: sum(ids) * self.count % 17)
         if self.fault == "drawn":
             order = [[*ids[:-1], self.count] for ids in order]
+        if self.fault in ("averaged", "restored"):
+            self.model.embedding.weight.data *= 0.5
+        if self.fault == "restored":
+            self.model.embedding.weight.data *= 2.0
         if self.fault == "error":
             raise ValueError("no such column")
         pairs = [order[number : number + 2] for number in range(0, len(order), 2)]
@@ -168,6 +103,12 @@ def make_rows(first: int, count: int, fault: str = "") -> list[dict[str, list[in
         ("error", "notes", "evaluating ends with ValueError: no such column"),
         ("rows", "warnings", "12 of 12 rows of the evaluation are those of training rows"),
         ("reworded", "warnings", "12 of 12 rows' targets of the evaluation"),
+        (
+            "averaged",
+            "violations",
+            "an evaluation changes 1 of 1 parameters of the trained model, with Evaluating.eval",
+        ),
+        ("restored", "notes", "an evaluation of 8 rows gives eval_loss"),
         ("drawn", "notes", "an evaluation of 8 rows gives eval_loss"),
         ("", "notes", "an evaluation of 8 rows gives eval_loss"),
     ],

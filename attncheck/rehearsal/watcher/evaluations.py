@@ -1,8 +1,9 @@
-"""Lets a trainer evaluate once while its steps are recorded, if the script has code for evaluations: what it changes.
+"""Evaluates some rows twice in a fork of a training, if its trainer has rows for that.
 
-In a fork before it trains, each trainer that has rows for it evaluates some of them twice: it must run and repeat.
+An evaluation must run, know the metric that chooses the best checkpoint, give the same again, leave the weights as they
+are, and use other rows than the training.
 
-transformers 5.17.0 trainer.py (`_evaluate` calls `evaluate`, at whose end callbacks are called, then
+transformers 5.17.0 trainer.py (`evaluate`, at whose end callbacks are called; then `_evaluate` calls
 `_determine_best_metric`; the same in 4.57).
 """
 
@@ -18,7 +19,6 @@ from typing import Any
 from .continuing import digest, shorten
 from .modules import describe_code, is_foreign
 from .relations import ask_in_fork, read_given
-from .script_code import CODE
 
 ROWS, BATCH = 8, 2  # of an evaluation in a fork
 MAX_ROWS = 4096  # of the data sets that are compared
@@ -26,49 +26,12 @@ SAME_ROWS, SAME_TARGETS = 0.1, 0.5  # shares of the evaluation's rows that may b
 LEAST_TARGETS = 8  # tokens: shorter answers, such as a class, are alike in many rows
 ROUNDING = 1e-5  # relative, of a loss
 REPEATED = "an evaluation of"  # begins a note
-EVERY = 2  # steps; within those that are recorded
-STRATEGIES: set[str] = set()  # when the script's settings let its trainer evaluate
+STEPS = 2  # before the evaluation: its code may need what a training sets
 
 
-def evaluate_own(trainer: Any) -> None:
-    """Let a trainer evaluate that the script lets evaluate with its own code."""
-    callbacks = [callback.on_evaluate for callback in trainer.callback_handler.callbacks]
-    own = [describe_code(code) for code in (type(trainer).evaluate, *callbacks) if is_foreign(code)]
-    if own and trainer.eval_dataset is not None and STRATEGIES - {"no"}:
-        CODE["evaluates"] = own
-        trainer.args.eval_strategy, trainer.args.eval_steps = type(trainer.args.eval_strategy)("steps"), EVERY
-
-
-def watch_evaluations(cls: Any) -> None:
-    """Note the parameters that a class's evaluations change. Only the first is computed, and its errors are left."""
-    evaluate, run, results = cls.evaluate, getattr(cls, "_evaluate", None), list[Any]()
-    if run is None:
-        return
-
-    @functools.wraps(evaluate)
-    def evaluate_once(self: Any, *arguments: Any, **options: Any) -> Any:
-        if "evaluates" not in CODE:
-            return evaluate(self, *arguments, **options)
-        if not results:
-            results.append({})
-            try:
-                results[0] = evaluate(self, *arguments, **options)
-            except Exception:  # of the synthetic rows
-                return {}
-        return results[0]
-
-    @functools.wraps(run)
-    def compare(self: Any, *arguments: Any, **options: Any) -> Any:
-        is_first = "evaluates" in CODE and not results
-        before = {name: value.detach().clone() for name, value in self.model.named_parameters()} if is_first else {}
-        result = run(self, *arguments, **options)
-        after = dict(self.model.named_parameters())
-        changed = [name for name, value in before.items() if name in after and not value.equal(after[name])]
-        if changed:
-            CODE["evaluation"] = [f"{len(changed)} of {len(before)} parameters", *CODE["evaluates"]]
-        return result
-
-    cls.evaluate, cls._evaluate = evaluate_once, compare
+def note_evaluation(recorder: Any, trainer: Any) -> None:
+    """Let the recorder ask a trainer's evaluation as it trains."""
+    recorder.questions[STEPS] = functools.partial(ask_evaluation, recorder, trainer)
 
 
 def ask_evaluation(recorder: Any, trainer: Any) -> None:
@@ -82,7 +45,6 @@ def ask_evaluation(recorder: Any, trainer: Any) -> None:
 
 def _evaluate_twice(trainer: Any, rows: Any, answers: dict[str, Any]) -> None:
     """Evaluate the same rows twice, and look for them among those of the training."""
-    CODE.pop("evaluates", None)
     trainer.args.per_device_eval_batch_size, trainer.args.dataloader_num_workers = BATCH, 0
     name, modes, seen = read_given(trainer.args, "metric_for_best_model"), set[bool](), list[list[str]]()
 
@@ -92,6 +54,7 @@ def _evaluate_twice(trainer: Any, rows: Any, answers: dict[str, Any]) -> None:
 
     trainer.model.register_forward_pre_hook(keep, with_kwargs=True)
     losses, few = list[float](), shorten(rows, ROWS)
+    before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
     violations, warnings = list[str](), [*_iter_shared(trainer.train_dataset, rows)]
     try:
         for _ in range(2):
@@ -114,10 +77,17 @@ def _evaluate_twice(trainer: Any, rows: Any, answers: dict[str, Any]) -> None:
             trainer._determine_best_metric(metrics, None)
         except KeyError:
             violations.append(f"the first evaluation ends: metric_for_best_model={name} is not one of {keys}")
+    after = dict(trainer.model.named_parameters())
+    changed = [own for own, value in before.items() if own in after and not value.equal(after[own])]
+    if changed:
+        parts = (type(trainer).evaluate, *(callback.on_evaluate for callback in trainer.callback_handler.callbacks))
+        code = ", ".join(describe_code(part) for part in parts if is_foreign(part))
+        text = f"{len(changed)} of {len(before)} parameters of the trained model"
+        violations.append(f"an evaluation changes {text}{f', with {code}' * bool(code)}")
     if True in modes:
         violations.append("an evaluation computes the model in training mode, with its dropouts")
     first, second = losses
-    is_same = sorted(seen[0]) == sorted(seen[1])  # otherwise its collator draws tokens
+    is_same = not changed and sorted(seen[0]) == sorted(seen[1])  # otherwise its collator draws tokens
     if is_same and abs(first - second) > ROUNDING * abs(first):
         why = f": it joins {BATCH} other rows in a batch each time" if seen[0] != seen[1] else ""
         warnings.append(f"two evaluations of the same rows and weights give {first:.5g} and {second:.5g}{why}")

@@ -40,7 +40,7 @@ from .devices import (
 )
 from .effects import keep_given, watch_adapters, watch_trainer
 from .emulation import allow_hub_kernels, allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
-from .evaluations import ask_evaluation, evaluate_own, watch_evaluations
+from .evaluations import note_evaluation
 from .fsdp import watch_fsdp
 from .hastening import watch_trainings
 from .modules import call_before
@@ -405,13 +405,11 @@ def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
     watch_training(trainer, note_trainer)
     watch_training(trainer, functools.partial(watch_terms, recorder))
     watch_training(trainer, lambda trainer: gc.freeze())  # accelerate and axolotl collect: long after their imports
-    watch_training(trainer, functools.partial(ask_evaluation, recorder))
+    watch_training(trainer, functools.partial(note_evaluation, recorder))
     watch_trainings(recorder, trainer)
     if os.environ.get("ATTNCHECK_ROWS"):
         watch_training(trainer, note_loss_settings)
-        watch_training(trainer, evaluate_own)
         watch_training(trainer, functools.partial(ask_metrics, recorder))
-        watch_evaluations(trainer.Trainer)
     if os.environ.get("ATTNCHECK_LABELS"):
         watch_training(trainer, functools.partial(note_prompt, recorder.folder))
     if {"ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():

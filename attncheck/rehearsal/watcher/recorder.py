@@ -16,6 +16,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from .absent import is_script, note
@@ -85,6 +86,7 @@ class Recorder:
         self.losses_given: LossWatch | None = None
         self.trains = False  # whether the last loss was one of training mode
         self.left_by = ""  # the script's line that left it
+        self.questions: dict[int, Callable[[], Any]] = {}  # asked after so many steps
         self.randomness = Randomness()
         self.kept: set[str] | None = None  # names of the parameters whose values are kept; None: all
         self.entered: Any = None  # the model whose call is being recorded: calls of its parts belong to it
@@ -499,6 +501,7 @@ class Recorder:
             self.randomness.restore()
             if self.losses_given is not None:
                 self.losses_given.stop()
+        self.questions.get(len(self.steps), int)()
         if len(self.steps) == int(os.environ.get("ATTNCHECK_LAST", 0)):
             hasten(self)
         self._write_steps()

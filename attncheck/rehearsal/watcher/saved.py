@@ -103,8 +103,8 @@ def _load(model: Any, folder: str) -> tuple[Any, str]:
     if not os.path.exists(os.path.join(folder, "config.json")):
         return None, ""
     kernels = {"attn_implementation": model.config._attn_implementation, "torch_dtype": model.dtype}
-    loaded, found = type(model).from_pretrained(folder, output_loading_info=True, **kernels)
-    lost, drawn = (sorted(found[f"{kind}_keys"])[:NAMED] for kind in ("unexpected", "missing"))
+    loaded, keys = type(model).from_pretrained(folder, output_loading_info=True, **kernels)
+    lost, drawn = (sorted(keys[f"{kind}_keys"])[:NAMED] for kind in ("unexpected", "missing"))
     why = f"; its class has no {', '.join(lost)}" * bool(lost)
     return loaded, why + f"; the files have no {', '.join(drawn)}" * bool(drawn)
 

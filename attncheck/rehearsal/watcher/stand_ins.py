@@ -26,7 +26,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from .absent import is_guarded, is_script, list_requirements, note, read_scripts
-from .evaluations import STRATEGIES
 from .modules import is_foreign, unwrap
 from .script_code import find_script_frame, note_code
 from .towers import build_own, find_tower
@@ -453,8 +452,6 @@ def cut_settings(training_args: Any) -> None:
     original = cls.__setattr__
 
     def assign(self: Any, name: str, value: Any) -> None:
-        if name == "eval_strategy" and name not in vars(self):
-            STRATEGIES.add(str(getattr(value, "value", value)))
         if name in SETTINGS and (name not in vars(self) or sys._getframe(1).f_globals.get("__name__") == "__main__"):
             text = SETTINGS[name]
             value = _parse(text) if text is not None else _find_default(self, name, value)

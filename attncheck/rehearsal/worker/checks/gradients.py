@@ -339,8 +339,8 @@ def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> It
     errors = {name: error for name, error in errors.items() if float(expected[name].norm()) > least}
     if errors and all(error > BEGUN * limit for error in errors.values()):
         yield (
-            "no parameter, not even the head, has the right gradients: the backward pass of the loss itself is wrong, or "
-            "its tokens have other weights (a mask, ratios, a temperature)"
+            "no parameter, not even the head, has the right gradients: the backward pass of the loss itself is wrong, "
+            "or its tokens have other weights (a mask, ratios, a temperature)"
         )
         return
     wrong = [name for name, error in errors.items() if not error <= max(limit, OWN_SHARE * max(errors.values()))]

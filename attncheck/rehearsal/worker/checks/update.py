@@ -46,11 +46,6 @@ def run(evidence: Evidence) -> CheckResult:
     ]  # fmt: skip
     schedule, unclear_schedule = _find_schedule(evidence)
     violations += [
-        f"an evaluation changes {changes[0]} of the trained model, with {', '.join(changes[1:])}"
-        for record in taken[-1:]
-        if (changes := record.code.get("evaluation"))
-    ]
-    violations += [
         *schedule,
         *_find_unscheduled(evidence),
         *_find_decayed_rows(evidence),
