@@ -106,7 +106,7 @@ def make_rows(first: int, count: int, fault: str = "") -> list[dict[str, list[in
         (
             "averaged",
             "violations",
-            "an evaluation changes 1 of 1 parameters of the trained model, with Evaluating.eval",
+            "an evaluation changes 1 of 1 parameters of the trained model, with Evaluating",
         ),
         ("restored", "notes", "an evaluation of 8 rows gives eval_loss"),
         ("drawn", "notes", "an evaluation of 8 rows gives eval_loss"),
