@@ -127,9 +127,10 @@ def _load_adapter(model: Any, folder: str) -> tuple[Any, str]:
 
 
 def _compute(model: Any) -> Any:
-    """Return a model's outputs for a row, without training mode; the modes are restored."""
+    """Return a model's outputs for a row, without training mode, and accelerate's autocast; both are restored."""
     import torch
 
+    wrapped = {name: vars(model).pop(name) for name in ("forward",) if name in vars(model)}
     modes = [(module, module.training) for module in model.modules()]
     for module, _ in modes:
         module.training = False
@@ -139,6 +140,7 @@ def _compute(model: Any) -> Any:
     finally:
         for module, is_training in modes:
             module.training = is_training
+        vars(model).update(wrapped)
     own = getattr(outputs, "logits", None)
     return (outputs[0] if own is None else own).float()
 

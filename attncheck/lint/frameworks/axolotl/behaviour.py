@@ -22,8 +22,8 @@ def packing_leaks(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for packing that keeps the attention mask: transformers then lets documents attend to each other."""
     if not settings.packed or settings.isolates_documents or settings.is_on("rl"):
         return
-    # Up to 0.4.0 (utils/models.py:363), hijack_expand_mask keeps such a model's documents apart; the table's first
-    # release stands for older ones.
+    # Up to 0.4.0 (utils/models.py:363), hijack_expand_mask keeps such a model's documents apart; older releases
+    # are read as the table's first.
     if settings.is_on("is_llama_derived_model") and not settings.is_at_least("0.9.0"):
         return
     implementation = settings.implementation or "no implementation"
