@@ -36,6 +36,7 @@ class Program:
     gaps: tuple[str, ...] = ()  # why it may accept other names too: "parse_known_args (train.py:40)"
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # Hydra's config groups and their options
     choices: Mapping[str, str] = field(default_factory=dict)  # key that is missing -> "group=option" that adds it
+    missing: tuple[str, ...] = ()  # files of Hydra's groups that no folder has: "model/gpt2"
     origin: object = field(default=None, compare=False, repr=False)  # its modules, for whoever reads on
 
     @property

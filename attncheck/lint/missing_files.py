@@ -19,7 +19,8 @@ from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.called_scripts import resolve_path
 from attncheck.lint.programs.modules import locate_module
 from attncheck.lint.programs.paths import find_files
-from attncheck.lint.programs.places import find_tree, list_start_folders
+from attncheck.lint.programs.places import find_main, find_tree, list_start_folders
+from attncheck.lint.programs.trainers import compose_program
 from attncheck.lint.sources import read_source
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -30,6 +31,9 @@ PLUGIN = (
     "accelerate 1.15.0 utils/deepspeed.py:139-163, HfDeepSpeedConfig: a string path to an existing deepspeed config"
 )
 CURRENT = "."
+MISSING_FILE = "hydra-core 1.3.2 _internal/defaults_list.py, config_not_found_error: Could not find"
+REGISTERS = re.compile(rb"\bConfigStore\b|\bSearchPathPlugin\b")
+MAX_MODULES, MAX_SHOWN = 60, 8
 LOADING = ("slime",)  # --custom-rm-path module.function
 LOAD_FUNCTION = "slime 0.3.1 slime/utils/misc.py, load_function: importlib.import_module"
 FUNCTION = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*)\.[A-Za-z_]\w*")
@@ -42,6 +46,7 @@ def find_missing_files(job: Job, launch: Launch, reads_deepspeed: bool) -> Itera
     `reads_deepspeed`: `--deepspeed` is certainly the setting of transformers' TrainingArguments.
     """
     bases = _find_working_folders(launch)
+    yield from _find_missing_groups(launch)
     if job.framework in LOADING:
         yield from _find_missing_modules(launch, bases)
     if not bases or launch.is_remote or OTHER_FOLDERS.intersection(launch.launchers):
@@ -63,6 +68,24 @@ def find_missing_files(job: Job, launch: Launch, reads_deepspeed: bool) -> Itera
         elif files and not _is_json(files[0]):
             text = f"{word.text} is not JSON: JSONDecodeError"
             yield _make_problem(launch, word, bases, text, DEEPSPEED, not reads_deepspeed)
+
+
+def _find_missing_groups(launch: Launch) -> Iterator[SettingProblem]:
+    """Yield the problem of a file of a Hydra group that does not exist, unless the program registers configurations."""
+    program = launch.program or (compose_program(launch) if launch.starts_written_script else None)
+    main, tree = (find_main(launch) if program is not None and program.missing else None) or (None, None)
+    modules = [main, *tree.list_imported(main, MAX_MODULES)] if main is not None and tree is not None else []
+    if program is None or not modules or any(REGISTERS.search(module.content) for module in modules):
+        return
+    for path in program.missing[:1]:  # Hydra names the first
+        group, _, option = path.rpartition("/")
+        words = [word for word in launch.words[1:] if word.text.partition("=")[2] == option]
+        if all(word.known for word in words):
+            known = ", ".join(program.groups.get(group, ())[:MAX_SHOWN])
+            text = f"{path}: no folder of its configuration has this file: MissingConfigException"
+            advice = f"choose one of {known}" if known else f"add the file to the configuration of {program.path}"
+            location = (words or launch.words)[0].location
+            yield SettingProblem("refuses", text, (MISSING_FILE,), location, advice=advice, universal=True)
 
 
 def _find_missing_modules(launch: Launch, bases: list[Path]) -> Iterator[SettingProblem]:

@@ -31,8 +31,10 @@ CONFIG_OPTIONS = {  # hydra-core 1.3.2 _internal/utils.py `get_args_parser`
     **dict.fromkeys(("--config-dir", "-cd"), "dir"),
 }
 MAX_FILES, MAX_DEPTH = 200, 12
+FURTHER = "a further folder of configurations"
 FOUND_BY_NAME = "it was found by its name only"
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
+NAMED_FILE = re.compile(r"(?!hydra/)[\w.-]+(?:/[\w.-]+)+")  # not of a plugin of Hydra, and no sweep
 REFERENCE = re.compile(r"\$\{([\w./@]+)\}")
 
 
@@ -79,6 +81,7 @@ class Composition:
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     options: dict[str, tuple[str, ...]] = field(default_factory=dict)  # group's folder -> the files in it
     gaps: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     files: int = 0
 
 
@@ -114,7 +117,7 @@ def read_hydra_program(
         folder = resolve_path(tree.base / given_path)
     file = folder / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
     if not os.path.isfile(file):  # "/path/to/counselor_configs", and the file is elsewhere in the tree
-        return read_named_configuration(tree.base, (given_path, name, *config[2:])) if not given_name else None
+        return None if given_path or given_name else read_named_configuration(tree.base, ("", name, *config[2:]))
     return _compose_program(module.shown_path or entry.shown_path, file, tree, config)
 
 
@@ -130,16 +133,18 @@ def read_named_configuration(base: Path, config: Sequence[str]) -> Program | Non
         return None
     tree = SourceTree((base,), base)
     program = _compose_program(tree.show_path(path), path, tree, config)
-    return replace(program, gaps=(FOUND_BY_NAME, *program.gaps))
+    return replace(program, gaps=(FOUND_BY_NAME, *program.gaps), missing=())
 
 
 def _compose_program(path: str, file: Path, tree: SourceTree, config: Sequence[str]) -> Program:
     """Return the keys that Hydra composes from a primary file, with the command's choices."""
     composition = _compose(file, tree, config[2:])
     gaps = tuple(dict.fromkeys((*composition.gaps, *tree.unread)))
-    return Program(
-        path, "hydra", composition.leaves, gaps, composition.groups, _find_choices(composition, file, config[2:])
-    )
+    # Hydra looks in further folders if the primary file, the command or a plugin names them, and for registered classes
+    is_open = not composition.missing or any(entry.name == "hydra.searchpath" for entry in _read_entries(file, []))
+    missing = () if is_open or any(text.startswith(FURTHER) for text in gaps) else tuple(composition.missing)
+    choices = _find_choices(composition, file, config[2:])
+    return Program(path, "hydra", composition.leaves, gaps, composition.groups, choices, missing)
 
 
 def _compose(file: Path, tree: SourceTree, overrides: Sequence[str]) -> Composition:
@@ -211,7 +216,7 @@ def _read_choices(composition: Composition, overrides: Sequence[str]) -> list[De
     for text in overrides:
         key, _, option = text.partition("=")
         if key == "hydra.searchpath":
-            composition.gaps.append("a further folder of configurations (hydra.searchpath)")
+            composition.gaps.append(f"{FURTHER} (hydra.searchpath)")
         is_added = key.startswith("+")
         group, _, package = key.lstrip("+~").partition("@")
         if key.startswith("~") or not _is_group(composition, group):
@@ -278,7 +283,9 @@ def _compose_item(
     if file is not None:
         _compose_file(composition, file, item, parents, depth + 1)
     elif not item.optional:
-        composition.gaps.append(f"{'/'.join(filter(None, (group, option)))} of {shown} was not found")
+        path = "/".join(filter(None, (group, option)))
+        composition.gaps.append(f"{path} of {shown} was not found")
+        composition.missing += [path] if NAMED_FILE.fullmatch(path) else []
 
 
 def _note_group(composition: Composition, key: str, group: str) -> None:

@@ -26,7 +26,7 @@ from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.made_trainers import find_made, find_unfused
 from attncheck.lint.programs.modules import Definition, External, Resolved, SourceModule, SourceTree
 from attncheck.lint.programs.passed_options import PassedOptions, list_names, read_options
-from attncheck.lint.programs.places import describe_moved, find_program, open_tree
+from attncheck.lint.programs.places import describe_moved, find_own_program, find_program, open_tree
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.programs.reached import Follower
 from attncheck.lint.programs.syntax import MAX_KEPT, join_name, list_called, list_children, list_kind
@@ -101,8 +101,7 @@ def attach_trainers(launch: Launch) -> Launch:
         return launch
     reading = _read_trainers(place[0], place[1].folders, place[1].base, frozenset(), launch.starts_written_script)
     if launch.words and launch.file is None and not any(map(TRAINERS.fullmatch, reading.names or ())):
-        composed = _compose(place[0], place[1].folders, place[1].base, read_config_options(launch.words))
-        reading = _read_targets(composed, launch) or reading
+        reading = _read_targets(compose_program(launch), launch) or reading
     launch = replace(launch, arguments=reading.arguments, made=reading.made)
     if not launch.words:
         return launch
@@ -236,6 +235,13 @@ def _list_defaults(tree: SourceTree, module: SourceModule) -> Iterator[tuple[str
         for name, row in table.items():
             if row.option.is_default_known and sum(name in other for other in tables) == 1:
                 yield name, "null" if row.option.default is None else str(row.option.default)
+
+
+def compose_program(launch: Launch) -> Program | None:
+    """Return the configuration that the tree's program composes with Hydra; None for another program."""
+    place = find_own_program(launch)
+    config = read_config_options(launch.words)
+    return _compose(place[0], place[1].folders, place[1].base, config) if place is not None else None
 
 
 @lru_cache(maxsize=512)

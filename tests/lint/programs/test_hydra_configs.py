@@ -12,8 +12,10 @@ import pytest
 from attncheck.core.job import Job
 from attncheck.core.launch import Source, SourceLocation, Word
 from attncheck.core.program import Program
+from attncheck.core.records import replace
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.launches import find_launches
+from attncheck.lint.missing_files import _find_missing_groups
 from attncheck.lint.programs.hydra_configs import read_config_options
 from attncheck.lint.programs.hydra_overrides import describe_unparsed, find_refused_overrides
 from attncheck.lint.proof import _find_misplaced, settle_names
@@ -297,3 +299,26 @@ def test_a_configuration_s_folder_is_relative_to_the_program(
     program = read_script(Path(), "src/train.py", config=read_config_options(launch.words))
     assert program is not None
     assert len(list(_find_misplaced(launch, program))) == is_refused
+
+
+@pytest.mark.parametrize(
+    ("overrides", "more", "missing"),
+    [
+        ("engine=megatron steps=gone", "", []),
+        ("engine=gone", "", ["engine/gone"]),
+        ("+extra=gone", "", ["extra/gone"]),
+        ("engine=dp,gone", "", []),  # a sweep
+        ("engine=$ENGINE", "", []),
+        ("engine=gone hydra.searchpath=[file:///data]", "", []),
+        ("engine=gone", "from hydra.core.config_store import ConfigStore", []),
+    ],
+)
+def test_a_file_of_a_group_that_no_folder_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: str, more: str, missing: list[str]
+) -> None:
+    main = MAIN.replace("import hydra", f"import hydra\n    {more}", 1)
+    write_tree(tmp_path, {**ENGINES, "train.py": main, "run.sh": f"python train.py {overrides}\n", ".git/HEAD": ""})
+    monkeypatch.chdir(tmp_path)
+    [launch] = find_launches(read_source("run.sh"), make_file_reader(()))
+    launch = replace(launch, program=read_script(Path(), config=read_config_options(launch.words)))
+    assert [problem.message.partition(":")[0] for problem in _find_missing_groups(launch)] == missing
