@@ -41,7 +41,7 @@ MESSAGES = {
     "run": "the scaled-down launch ends with an error",
     "learning": "the launch does not train correctly",
     "repeat": "two runs of the launch differ, or it does not continue from its checkpoint",
-    "update": "the weights do not follow the gradients",
+    "update": "the weights are not trained, evaluated or saved as they should be",
     "labels": "the launch learns other tokens than intended",
     "twin": "a change that is neutral by documentation changes what is trained",
 }

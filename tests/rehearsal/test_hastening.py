@@ -62,13 +62,14 @@ def test_a_script_that_saves_is_taken_to_its_end(
             if not recorder.is_paused:
                 raise StopIteration
 
-    scope: dict[str, Any] = {}
+    rows: Any = torch.ones(80, 4)
+    scope, loader = dict[str, Any](), DataLoader(rows, batch_size=2)
     exec(compile(LOOP.format(end=""), "train.py", "exec"), scope)
     if not is_hastened:
         with pytest.raises(StopIteration):
-            scope["train"](model, DataLoader(torch.ones(80, 4), batch_size=2), optimizer, take)
+            scope["train"](model, loader, optimizer, take)
         return
-    scope["train"](model, DataLoader(torch.ones(80, 4), batch_size=2), optimizer, take)
+    scope["train"](model, loader, optimizer, take)
     assert (tmp_path / "hastened").exists() and model.calls == 5 + 1 + 1  # the first again, and that in evaluation mode
     assert torch.equal(model.weight, steps[4]) and not torch.equal(model.weight, steps[3])
 

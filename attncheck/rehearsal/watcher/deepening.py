@@ -61,13 +61,14 @@ def _continue(recorder: Any, model: Any, line: str) -> None:
                     report(recorder.folder, "update", warnings=[f"{text} (the model is loaded in {line})"])
             os._exit(0)
 
-        owners = [torch.optim.Optimizer, DataLoader]
+        base: Any = torch.nn.Module
+        owners: list[Any] = [torch.optim.Optimizer, DataLoader]
         for place, name in (("transformers.trainer", "Trainer"), ("datasets.arrow_dataset", "Dataset")):
             owners += [getattr(sys.modules[place], name)] if place in sys.modules else []
         for owner in owners:
             owner.__init__ = end
-        torch.nn.Module.__call__, sys.excepthook = end, end
-        torch.nn.Module.to = lambda self, *arguments, **options: self
+        base.__call__, sys.excepthook = end, end
+        base.to = lambda self, *arguments, **options: self
         atexit.register(end)
         signal.signal(signal.SIGALRM, end)
         signal.alarm(SECONDS)

@@ -36,7 +36,8 @@ def hasten(recorder: Any) -> None:
     open(os.path.join(recorder.folder, "hastened"), "w").close()
     recorder.is_paused = True
     loader: Any = dataloader._BaseDataLoaderIter
-    call, follow, kept, running = torch.nn.Module.__call__, loader.__next__, dict[Any, Any](), list[Any]()
+    base: Any = torch.nn.Module
+    call, follow, kept, running = base.__call__, loader.__next__, dict[Any, Any](), list[Any]()
 
     def repeat(module: Any, *arguments: Any, **options: Any) -> Any:
         if running or not module.training or not hasattr(module, "save_pretrained"):
@@ -57,7 +58,7 @@ def hasten(recorder: Any) -> None:
         return follow(iterator)
 
     torch.Tensor.backward = lambda *arguments, **options: None  # type: ignore[method-assign]
-    torch.nn.Module.__call__, loader.__next__ = repeat, take
+    base.__call__, loader.__next__ = repeat, take
 
 
 def watch_trainings(recorder: Any, trainer: Any) -> None:

@@ -29,7 +29,8 @@ class SavedModels:
     """The places that save models after training has begun. The first save of each is loaded again."""
 
     def __init__(self, recorder: Any) -> None:
-        self._recorder, self._first, self._places = recorder, None, set[str]()
+        self._recorder, self._places = recorder, set[str]()
+        self._first: Any = None
 
     def watch(self, cls: Any) -> None:
         """Follow a class's `save_pretrained`."""
@@ -92,7 +93,7 @@ class SavedModels:
             answers["notes"] = [f"what {place} saves: {READ_BACK}"]
 
     def _is_first(self, outputs: Any, limit: float) -> bool:
-        first: Any = self._first
+        first = self._first
         return hasattr(first, "shape") and first.shape == outputs.shape and _measure(outputs, first) <= limit
 
 
