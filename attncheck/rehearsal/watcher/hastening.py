@@ -74,7 +74,7 @@ def watch_trainings(recorder: Any, trainer: Any) -> None:
             for folder, line, length in trainings[-1:]:
                 is_same = own[0] == folder if resumed is True else str(resumed).startswith(folder)
                 if resumed and is_same and 0 < own[2] <= length:
-                    text = f"{own[1]} resumes the training that has ended in {line}, for {own[2]:g} of {length:g} epochs"
+                    text = f"{own[1]} resumes the training that ended in {line}, for {own[2]:g} of {length:g} epochs"
                     report(recorder.folder, "update", violations=[f"{text}: its steps count as taken, so few are left"])
                 else:
                     note(recorder.folder, "second", own[1])
