@@ -200,7 +200,7 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
         pattern = re.compile(rf"^[ \t]*(#.*\b{name}=|{name}[ \t]+=(?=\s))[ \t]*(\w*)", re.MULTILINE)
         assignment = pattern.search(text)
         is_own = name.islower() and _is_script(launch)  # not in Python, whose f-string gives it a value
-        if not (assignment or is_own) or '"' in text[slice(*word.span)]:
+        if not (assignment or is_own) or not VARIABLE.fullmatch(text[slice(*word.span)]):  # "$A" is a word, ${A}_b too
             continue
         if _may_be_switch(launch, before.text, assignment[2] if assignment else None):
             continue

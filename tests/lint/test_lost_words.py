@@ -254,6 +254,14 @@ def test_arguments_of_a_script_may_be_an_option_s_value(tmp_path: Path, script: 
     assert len([item for item in report.findings or () if "has no value" in item.message]) == count
 
 
+@pytest.mark.parametrize(("word", "count"), [("$data", 1), ("${data}", 1), ("${name}_rl", 0), ('"$data"', 0)])
+def test_a_variable_with_more_in_its_word_is_no_missing_value(tmp_path: Path, word: str, count: int) -> None:
+    (tmp_path / "run.sh").write_text(f"name=$data\nswift sft --model m --output_dir o --dataset {word}\n")
+    request = Request((read_source(str(tmp_path / "run.sh")),))
+    report = run.run(s.h200(), request, read_model, read_no_file)
+    assert len([item for item in report.findings or () if "has no value" in item.message]) == count
+
+
 @pytest.mark.parametrize(
     ("name", "text", "count"),
     [

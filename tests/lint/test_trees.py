@@ -621,6 +621,7 @@ transformers.Trainer(transformers.AutoModel.from_pretrained("m"%s))
     [
         ("", "", 1),
         (", device_map='auto'", "", 0),
+        ("))\nimport unsloth\nprint((0", "", 0),
         ("", "#SBATCH --gres=gpu:1\n", 0),
         ("", "#SBATCH --gres=gpu:a100:2\n", 1),
     ],

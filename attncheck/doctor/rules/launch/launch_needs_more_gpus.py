@@ -89,7 +89,7 @@ def _predict(snapshot: Snapshot, job: Job) -> str:
         return NO_GPU
     if job.framework != "verl":
         return RAISES[job.framework]
-    if not isinstance(snapshot.version("verl"), Known):
+    if not isinstance(snapshot.version("verl"), Known) or Version(job.version).is_devrelease:  # of any of its days
         return "the training does not start"
     is_counting = is_at_least(Known(Version(job.version)), VERL_COUNTS_SINCE)
     return RAISES["verl"] if is_counting else WAITS
