@@ -125,17 +125,18 @@ class SourceTree:
                 return None if is_closed else self.read_file(path, name)
         return None
 
-    def iter_imports(self, module: SourceModule) -> Iterator[SourceModule]:
-        """Yield the modules of the tree that a module imports, those inside its functions too."""
+    def iter_imports(self, module: SourceModule, were_read: bool = False) -> Iterator[SourceModule]:
+        """Yield the modules of the tree that a module imports, those inside its functions too; or those read so far."""
+        find = self.by_name.get if were_read else self.find_module
         for node in list_imports(module.body):
-            yield from filter(None, map(self.find_module, imported_modules(module.package, node)))
+            yield from filter(None, map(find, imported_modules(module.package, node)))
 
-    def list_imported(self, main: SourceModule, limit: int) -> list[SourceModule]:
+    def list_imported(self, main: SourceModule, limit: int, were_read: bool = False) -> list[SourceModule]:
         """Return the modules of the tree that a module imports, and those that these import, `limit` at most."""
         modules: dict[Path, SourceModule] = {}
         waiting = [main]
         while waiting and len(modules) < limit:
-            for module in self.iter_imports(waiting.pop(0)):
+            for module in self.iter_imports(waiting.pop(0), were_read):
                 if module.path not in modules and module is not main:
                     modules[module.path] = module
                     waiting.append(module)

@@ -185,7 +185,9 @@ def _read_trainers(
     tree = open_tree(folders, base)
     reading = _add_model_arguments(_find_trainers(entry, tree, chosen), entry, tree)
     main = find_entry(entry, tree)
-    read = [module for module in tree.modules.values() if module]
+    read = (
+        [main, *tree.list_imported(main, len(tree.modules), True)] if main is not None else []
+    )  # not of other programs
     is_library = any(name.startswith(LIBRARIES) for name in reading.names or ())
     has_settings = is_script or is_library or reading.settings or reading.created or reading.fixed
     attributes = (node for module in read if has_settings for node in list_kind(module.body, ast.Attribute))
