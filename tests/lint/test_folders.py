@@ -237,3 +237,31 @@ def test_positions_in_the_corpus_slice_to_settings() -> None:
                     }  # fmt: skip
                     token = slice_region(source.text, region)
                     assert token and token == token.strip(), (path, finding.code, token)
+
+
+PROGRAM = '''
+from dataclasses import dataclass
+from transformers import HfArgumentParser
+from trl import DPOConfig, DPOTrainer
+
+@dataclass
+class Arguments:
+    fp16: bool = True
+    bf16: bool = False
+
+args = HfArgumentParser(Arguments).parse_args_into_dataclasses()[0]
+{}
+config = DPOConfig(output_dir="o", fp16=args.fp16, bf16=args.bf16)
+DPOTrainer(model="m", args=config).train()
+'''
+
+
+def test_what_another_program_of_the_folder_assigns_is_not_assigned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, line in {"a": "args.fp16 = False", "b": ""}.items():
+        Path(f"{name}.py").write_text(PROGRAM.format(line))
+        Path(f"{name}.sh").write_text(f"python {name}.py --bf16 True\n")
+    found = [item for item in lint_paths(".").findings if "bf16 and fp16 are both on" in item.message]
+    assert [location.source for item in found for location in item.locations] == ["b.py"]
