@@ -3,6 +3,8 @@
 What it checks: the version of `kernels` against the range that transformers names in its own metadata or, if that is
 not available, in a table of its releases. Nearly every minor release of transformers moves the range.
 
+Releases before 5.13 do not check the range, so that only kernels 0.14 and newer, or older than the range, count there.
+
 Why it matters: since 5.13 transformers then treats kernels as missing, so flash_attention_2 does not fall back to the
 Hub. 5.0 to 5.12 import it anyway: with kernels 0.14 or newer the Hub's kernels are off, and with 0.17 or newer
 `import transformers.modeling_utils` raises "Either a revision or a version must be specified": no model loads. The
@@ -22,6 +24,7 @@ from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need, only_if
 
+FIRST_CHECKING = "5.13"
 MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "transformers.modeling_utils")
 
 
@@ -32,6 +35,12 @@ def check(snapshot: Snapshot) -> Problems:
     transformers_version = need(snapshot.version("transformers"), "transformers' version")
     specifier, source = _required_kernels(snapshot)
     if not specifier or requirements.is_version_allowed(specifier, kernels_version):
+        return
+    lower = ",".join(part for part in specifier.split(",") if not part.startswith("<"))
+    is_unchecked = transformers_version < Version(FIRST_CHECKING) and kernels_version < Version(
+        transformers.FIRST_KERNELS_NOT_USED
+    )
+    if is_unchecked and requirements.is_version_allowed(lower, kernels_version):
         return
     import_failure = _import_failure_evidence(snapshot, transformers_version, kernels_version)
     installed = f"{kernels_version} is installed"

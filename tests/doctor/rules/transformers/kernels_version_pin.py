@@ -29,6 +29,7 @@ FIRES = {
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
+    "4.57.3, which checks no range, with 0.11.3": with_versions("4.57.3", "0.11.3"),
     "5.3.0 with 0.10.2": with_versions("5.3.0", "0.10.2"),
     "5.17.0 with 0.16.9": with_versions("5.17.0", "0.16.9"),
     "5.18.0 with 0.17.0": with_versions("5.18.0", "0.17.0"),
