@@ -47,18 +47,25 @@ def add_lost_words(job: Job, launch: Launch) -> Job:
     """
     checks = (_find_unused_arrays, _find_unset_values, find_script_faults, _find_blank_words)
     job = replace(job, problems=(*job.problems, *(problem for check in checks for problem in check(launch))))
-    if not launch.lost:
-        return job
-    program = launch.words[:1]  # also lost, if a launcher has none
-    names = [word.text for word in launch.lost if word.text[:1] in "-+~" or "=" in word.text or word in program]
-    location = launch.lost[0].location
-    line = max((word.location.line for word in launch.whole if word.location.line < location.line), default=0)
-    text = f"the command ends at line {line}, so the following words are not passed to it: {_shorten(names)}"
-    advice = f"end line {line} with a backslash and nothing after it, and keep comments out of the command"
-    problem = SettingProblem("ignores", text, (EVIDENCE,), location, advice=advice, universal=True)
-    lost = {name.partition("=")[0].lstrip("-+~") for name in names} - {""}
+    problems = tuple(find_lost_words(launch))
+    lost = {name.partition("=")[0].lstrip("-+~") for name in _list_lost(launch)} - {""}
     kept = (item for item in job.problems if lost.isdisjoint(NAME.findall(item.message)))
-    return replace(job, problems=(*kept, problem))
+    return replace(job, problems=(*kept, *problems)) if problems else job
+
+
+def find_lost_words(launch: Launch) -> Iterator[SettingProblem]:
+    """Yield the problem of a launch whose last words follow a broken continuation."""
+    for first in launch.lost[:1]:
+        line = max((word.location.line for word in launch.whole if word.location.line < first.location.line), default=0)
+        text = f"the command ends at line {line}, so the following words are not passed to it: "
+        text += _shorten(_list_lost(launch))
+        advice = f"end line {line} with a backslash and nothing after it, and keep comments out of the command"
+        yield SettingProblem("ignores", text, (EVIDENCE,), first.location, advice=advice, universal=True)
+
+
+def _list_lost(launch: Launch) -> list[str]:
+    program = launch.words[:1]  # also lost, if a launcher has none
+    return [word.text for word in launch.lost if word.text[:1] in "-+~" or "=" in word.text or word in program]
 
 
 def leave_out_missing_values(job: Job, launch: Launch) -> Job:

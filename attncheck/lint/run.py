@@ -24,7 +24,7 @@ from attncheck.lint.correcting import FindingKey, identify, lint_launch
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.judging import LaunchJudge
-from attncheck.lint.lost_words import find_script_faults
+from attncheck.lint.lost_words import find_lost_words, find_script_faults
 from attncheck.lint.own_programs import find_problems as find_own_problems
 from attncheck.lint.recognition import describe_foreign_keys, find_framework_launches, find_launches
 from attncheck.lint.time_limit import TimeLimit, time_limit
@@ -190,7 +190,7 @@ def _check_framework(name: str, known_frameworks: Iterable[Framework]) -> None:
 def _make_unknown_findings(
     source: Source, started: Sequence[Launch], evidence: str, read_file: ReadFile
 ) -> Iterator[Finding]:
-    """Yield the note that a source was not linted, and what bash refuses of it if it is a launcher's command.
+    """Yield the note that a source was not linted, and what bash refuses or drops of it if it is a launcher's command.
 
     An unreadable file that it names may be the reason.
     """
@@ -198,11 +198,11 @@ def _make_unknown_findings(
     unreadable = dict.fromkeys(note for note in notes if open_ends.COULD_NOT_BE_READ in note)
     missing = next(filter(None, (find_missing_script(launch, read_file) for launch in started)), "")
     reason = f"{missing}: no such file" if missing else "no known trainer was recognised"
-    faults = (fault for launch in started if launch.launchers for fault in find_script_faults(launch))
-    for fault in itertools.islice((fault for fault in faults if fault.consequence == "refuses"), 1):
+    faults = ((*find_script_faults(launch), *find_lost_words(launch)) for launch in started if launch.launchers)
+    for fault in itertools.islice(itertools.chain.from_iterable(faults), 1):
         fix = Fix("what to do", "manual", fault.advice)
         problem = Problem(fault.message, fault.evidence, (fix,), source.name, locations=(fault.location,))
-        yield engine.make_finding_by_code("ATN441", problem)
+        yield engine.make_finding_by_code("ATN441" if fault.consequence == "refuses" else "ATN443", problem)
     yield engine.make_finding_by_code(
         "ATN454",
         Problem(

@@ -239,7 +239,7 @@ def test_positions_in_the_corpus_slice_to_settings() -> None:
                     assert token and token == token.strip(), (path, finding.code, token)
 
 
-PROGRAM = '''
+PROGRAM = """
 from dataclasses import dataclass
 from transformers import HfArgumentParser
 from trl import DPOConfig, DPOTrainer
@@ -253,7 +253,7 @@ args = HfArgumentParser(Arguments).parse_args_into_dataclasses()[0]
 {}
 config = DPOConfig(output_dir="o", fp16=args.fp16, bf16=args.bf16)
 DPOTrainer(model="m", args=config).train()
-'''
+"""
 
 
 def test_what_another_program_of_the_folder_assigns_is_not_assigned(

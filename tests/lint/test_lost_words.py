@@ -389,3 +389,11 @@ def test_a_placeholder_outside_quotes_is_a_value_that_bash_does_not_pass(
     script = (tmp_path / "run.sh").read_text().replace("torchrun", "true")
     ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
     assert count == 0 or "No such file or directory" in ended.stderr
+
+
+@pytest.mark.parametrize(("comment", "codes"), [("  # --batch 2 \\\n", {"ATN443"}), ("", set())])
+def test_what_a_launch_of_an_unknown_program_loses_is_said(tmp_path: Path, comment: str, codes: set[str]) -> None:
+    write_tree(tmp_path, {"run.sh": f"python own/train.py --rows a.json \\\n{comment}  --epochs 1\n"})
+    request = Request((read_source(str(tmp_path / "run.sh")),))
+    report = run.run(s.h200(), request, read_model, read_no_file)
+    assert {item.code for item in report.findings} & {"ATN441", "ATN443"} == codes
