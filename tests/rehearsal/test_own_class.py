@@ -109,6 +109,22 @@ def test_a_copy_of_a_known_class_is_its_own_reference_if_it_computes_other_value
     assert re.search(warned, str(results["documents"].warnings))
 
 
+@pytest.mark.parametrize("fault", ["built", "built leak"])
+def test_a_model_that_a_script_builds_is_cut_and_is_its_own_reference(
+    fault: str, server: ForkServer, stages: dict[int, Path], tmp_path: Path
+) -> None:
+    """The judge cannot make it, although its class is transformers'; its sizes are those of a small model."""
+    watch = run(server, stages, tmp_path, fault)
+    results = judge(stages[0], watch, OBJECTIVE)
+    failures = list_failures(results)
+    assert list(failures) == ["ATN432"] * ("leak" in fault), failures
+    assert list_noted(str(tmp_path), "class") == ["LlamaForCausalLM"]
+    assert list_noted(str(tmp_path), "sizes")[0].startswith("LlamaForCausalLM ")
+    asked = ("batch", "update", "loss", "gradients")
+    answers = {name: judge_result(results[name]) for name in asked}
+    assert failures or {*answers.values()} == {"pass"}, answers
+
+
 def test_a_process_that_computes_without_the_other_ranks_waits_for_none() -> None:
     group = dist.distributed_c10d
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())  # type: ignore[attr-defined]

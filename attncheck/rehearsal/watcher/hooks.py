@@ -93,7 +93,7 @@ from .takeover import (
     take_over_ray,
     take_over_verl,
 )
-from .towers import make_adapters, note_kind
+from .towers import cut_large, is_built, make_adapters, note_kind
 from .verl import find_engine, register_cpu, stand_on_cpu, use_gloo
 
 # In torch.nn.utils.clip_grad (2.13); frameworks that shard call its parts (verl 0.9.1 utils/fsdp_utils.py).
@@ -429,6 +429,7 @@ def _patch_transformers(recorder: Recorder, saved: SavedModels, modeling_utils: 
     model_class = modeling_utils.PreTrainedModel
     if os.environ.get("ATTNCHECK_ROWS"):
         load_with_known(model_class)
+        model_class.__init__ = call_before(model_class.__init__, cut_large, 2)
 
     def watch(model: Any) -> None:
         if os.environ.get("ATTNCHECK_NO_CACHE"):  # set when a fix without the cache is tried
@@ -437,6 +438,16 @@ def _patch_transformers(recorder: Recorder, saved: SavedModels, modeling_utils: 
 
     saved.watch(model_class)
     optimizer.register_optimizer_step_pre_hook(saved.keep_first)
+    end_building = model_class.post_init
+
+    @functools.wraps(end_building)
+    def post_init(model: Any) -> None:
+        end_building(model)
+        if is_built(model):
+            recorder.built.append(model)
+            watch(model)
+
+    model_class.post_init = post_init
     watch_start(recorder, model_class, WEIGHTS_OF_A_MODEL)
     load = vars(model_class)["from_pretrained"].__func__
     if os.environ.get("ATTNCHECK_ROWS"):

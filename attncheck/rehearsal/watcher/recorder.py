@@ -71,6 +71,7 @@ class Recorder:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.models: list[Any] = []
+        self.built: list[Any] = []  # those that a script built from its own configuration
         self.trained: Any = None  # the model that is called in training
         self.losses: list[float] = []  # losses as differentiated, since the last step
         self.rates: list[float] = []  # learning rates of the optimisers that stepped since then
@@ -511,11 +512,16 @@ class Recorder:
 
     @_guarded
     def _answer_questions(self, questions: str) -> None:
-        """Let a copy of a model whose class the judge cannot import, the script's own, compute its reference here."""
+        """Let a copy of a model that the judge cannot make compute its reference here.
+
+        Its class is the script's own, or its sizes are.
+        """
         is_sharded = any(
             hasattr(value, "full_tensor") or hasattr(value, "ds_numel") for value in self.trained.parameters()
         )
-        if is_sharded or is_flat(self.trained) or type(self.trained).__module__.startswith("transformers."):
+        is_known = type(self.trained).__module__.startswith("transformers.")
+        is_known = is_known and not any(self.trained is model for model in self.built)
+        if is_sharded or is_flat(self.trained) or is_known:
             return
         self.is_paused = True
         try:

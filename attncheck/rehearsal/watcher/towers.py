@@ -13,10 +13,11 @@ import inspect
 import json
 import os
 import re
+import sys
 import tempfile
 from typing import Any
 
-from .absent import note
+from .absent import is_script, note
 from .modules import is_foreign
 
 SIZES = {
@@ -28,6 +29,7 @@ OWN_SIZES = {
     **dict.fromkeys(("n_embd", "embed_dim", "dim", "hidden_dim"), 64),
     **dict.fromkeys(("n_layer", "n_layers", "num_layers", "depth"), 2),
     **dict.fromkeys(("n_head", "n_heads", "num_heads", "n_kv_head", "n_kv_heads", "num_kv_heads"), 4),
+    "num_key_value_heads": 2,
     **dict.fromkeys(("n_inner", "d_ff", "ffn_dim", "ffn_hidden_size", "mlp_hidden_size"), 128),
     **SIZES,
 }  # of a script's own classes, too
@@ -36,6 +38,7 @@ OF_A_TOWER = ("patch_size", "num_mel_bins", "vision_config")
 LANGUAGE_MODELS = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
 AUTO_MAPPING = {"parent_library": "transformers", "base_model_class": "AutoModelForCausalLM"}  # of a model to adapt
 CONFIGURATIONS = "transformers.configuration_utils"  # of classes that derive from no model's configuration
+LARGE = 256  # the width of a model that is cut
 SHORT = 4  # letters: a type with fewer may be part of any word
 
 
@@ -144,6 +147,22 @@ def build_own(cls: Any, name: Any, options: dict[str, Any]) -> Any:
     kept = ("dtype", "torch_dtype", "attn_implementation")
     given = {key: options[key] for key in kept if options.get(key) not in (None, "auto")}
     return cls._from_config(config, **given).eval()  # as `from_pretrained` returns it
+
+
+def cut_large(model: Any, config: Any = None) -> None:
+    """Cut the sizes of a large model that a script builds from its own configuration: the small one has small ones."""
+    if "ATTNCHECK_MAX_WEIGHTS" not in os.environ and (getattr(config, "hidden_size", 0) or 0) > LARGE:
+        note(os.environ["ATTNCHECK_WATCH"], "sizes", f"{type(model).__name__} {cut_sizes(config, OWN_SIZES)}")
+
+
+def is_built(model: Any) -> bool:
+    """Return whether a script itself calls the class of a model that is being made: `GPT2LMHeadModel(config)`."""
+    frame = sys._getframe(1)
+    while frame is not None and (frame.f_code.co_name != "__init__" or frame.f_locals.get("self") is not model):
+        frame = frame.f_back
+    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is model:
+        frame = frame.f_back
+    return frame is not None and is_script(frame.f_globals)
 
 
 def make_adapters(peft_model: Any) -> None:

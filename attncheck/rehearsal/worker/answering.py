@@ -24,7 +24,8 @@ def answer_questions(path: str, model: Any, recorder: Any) -> bool:
     """Write the answers of a job's own model to the questions about its first step, in the job's process.
 
     Return whether it did: not if the judge can build the model, whose parameters are those of the one in the folder. A
-    copy of transformers' class, which has the same names, answers only if it computes other values in isolation.
+    copy of transformers' class, which has the same names, answers only if it computes other values in isolation; a
+    model that the script built from its own configuration has its own sizes.
     """
     from attncheck.rehearsal.worker import adapters, first_module, records, truth
 
@@ -43,7 +44,8 @@ def answer_questions(path: str, model: Any, recorder: Any) -> bool:
         own_ranks = records.read_ranks(watch)
         small = truth.TruthModel(folder / "model", used=name_class(own_ranks)).model
         weights = adapters.merge_adapters(own_ranks[0].weights, ())
-        if {name for name, _ in small.named_parameters()} <= weights.keys():
+        is_built = any(model is own for own in recorder.built)
+        if not is_built and {name for name, _ in small.named_parameters()} <= weights.keys():
             evidence = read_evidence(folder, watch, objective, message)
             piece, error, _ = max(  # of the call whose modules were recorded
                 evidence.hidden_errors, key=lambda item: (item[0].call is evidence.step.ranks[0].calls[0], item[1])

@@ -3,7 +3,8 @@
 Documents are packed with their numbers as a mask. PLANTED_FAULT "mask" ignores it in attention, "shift" has each token
 predict the one after the next, and "gradients" halves those of the first layer. With "stream" rows are cut from one
 stream of documents, and have no mask. With "copy" the class has the names of transformers' Llama and computes the same,
-with "scaled" its scores are larger on purpose; "leak" in their names lets documents share a row without positions.
+with "scaled" its scores are larger on purpose, and with "built" the script builds transformers' Llama from its own
+configuration; "leak" in their names lets documents share a row without positions.
 """
 
 # mypy: ignore-errors
@@ -17,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import AutoTokenizer, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
 FAULT = os.environ.get("PLANTED_FAULT", "")
@@ -139,7 +140,10 @@ def main():
     options = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     is_copy = "copy" in FAULT or "scaled" in FAULT
-    model = (OwnLlama if is_copy else OwnModel).from_pretrained(options.model).to(DEVICE)
+    if "built" in FAULT:
+        model = LlamaForCausalLM(LlamaConfig(hidden_size=512, num_hidden_layers=8, vocab_size=len(tokenizer)))
+    else:
+        model = (OwnLlama if is_copy else OwnModel).from_pretrained(options.model).to(DEVICE)
     if options.bf16:
         model = model.to(torch.bfloat16)
     texts = [json.loads(line)["text"] for line in Path(options.data).read_text().splitlines()]
@@ -150,6 +154,9 @@ def main():
     model.train()
     for step, row in enumerate(pack(documents, options.seq_len)):
         batch = {name: tensor.to(DEVICE) for name, tensor in make_batch(row).items()}
+        for name in ("attention_mask", "position_ids")[: 1 + ("leak" in FAULT)] if "built" in FAULT else ():
+            batch |= {"use_cache": False}  # with a cache, transformers finds no documents by their positions
+            del batch[name]
         (model(**batch).loss / options.accum).backward()
         if (step + 1) % options.accum == 0:
             optimizer.step()
