@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from attncheck.core.rehearsal import JobCut
 from attncheck.core.results.rehearsal import RehearsedLaunch
 from attncheck.rehearsal import execution
-from attncheck.rehearsal.columns import CONVERSATIONS, iter_texts, read_columns, read_optional_columns
+from attncheck.rehearsal.columns import iter_texts, read_columns, read_optional_columns
 from attncheck.rehearsal.staging import DOCUMENTS, Stage, reads_fields
 
 # Python's, datasets' (5.2.0 formatting/formatting.py) and transformers' (5.17.0 trainer.py: tokens) errors for a field
@@ -44,12 +44,9 @@ def add_lacking(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:
     if expected is not None and stage.documents == DOCUMENTS:
         stage.documents = min(int(expected[1]), MAX_DOCUMENTS)
         return True
-    missing = list_missing_fields(stage, cut, launch)
-    names = [name for name in missing if name not in stage.added]
-    may_be_of_turns = not names and missing and CONVERSATIONS & {*read_columns(stage.read)}
-    in_turns = [name for name in missing if may_be_of_turns and name not in stage.in_turns]  # of a message of the row
-    stage.added, stage.in_turns = (*stage.added, *names), (*stage.in_turns, *in_turns)
-    return bool(names or in_turns)
+    names = [name for name in list_missing_fields(stage, cut, launch) if name not in stage.added]
+    stage.added = (*stage.added, *names)
+    return bool(names)
 
 
 def choose_variable(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> str:

@@ -67,7 +67,6 @@ class Stage:
     targets: Targets | None = None  # what to learn of the user's rows; None: they are made by attncheck, or unknown
     made_up: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
     added: tuple[str, ...] = ()  # the fields that the script was found to read when it ended without them
-    in_turns: tuple[str, ...] = ()  # those of them that it reads from the messages of a row
     documents: int = DOCUMENTS
     kind: str = ""  # the type of model that the script was found to read, if the launch's model is not known
 
@@ -103,7 +102,6 @@ def make_materials(stage: Stage, cut: JobCut) -> bool:
         "documents": stage.documents,
         "form": cut.form,
         **describe_fields(stage.read, cut, stage.added),
-        "in_turns": stage.in_turns,
         "pictures": cut.pictures,
         "seed": stage.request.seed,
         "has_padding_token": True,

@@ -179,7 +179,7 @@ def make_stage(**values: Any) -> Any:
     """Return the stage of a launch that lacks nothing yet."""
     known: dict[str, Any] = {"read": None, "has_class": True, "kind": "", "folder": "", "documents": 900}
     known["materials"] = SimpleNamespace(real_data=False)
-    return SimpleNamespace(**{"added": (), "in_turns": (), **known, **values})
+    return SimpleNamespace(**{"added": (), **known, **values})
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,6 @@ def test_a_field_is_read_from_the_error_of_a_script_that_lacks_it(
 ) -> None:
     monkeypatch.setattr(lacking, "iter_texts", lambda read: ["text", "image"])
     monkeypatch.setattr(lacking, "read_optional_columns", lambda read: ("system",))
-    monkeypatch.setattr(lacking, "read_columns", lambda read: [])
     end = CheckResult("run", violations=(lines[-1],), notes=lines)
     stage = make_stage(added=("other",))
     cut: Any = SimpleNamespace(form="every", environ={})
@@ -274,21 +273,6 @@ def test_a_script_gets_what_it_lacks_also_without_its_reader_of_rows(
     _, launch = run._run_with_lacking(stage, JobCut({}, "messages", UNDOCUMENTED))
     assert launch.steps == 3 and stage.documents == 729
     assert cuts == [False] * has_reader + [has_reader] * 2
-
-
-@pytest.mark.parametrize("columns", [["messages"], ["question"]])
-def test_a_field_that_is_no_columns_is_one_of_each_message(columns: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The script's rows have conversations; the field is empty, so a document's words stay the same."""
-    monkeypatch.setattr(lacking, "read_columns", lambda read: columns)
-    end = CheckResult("run", violations=("KeyError: 'reasoning'",))
-    stage, launch = make_stage(added=("reasoning",)), SimpleNamespace(results=(end,), steps=0)
-    cut: Any = SimpleNamespace(form="every", environ={})
-    assert lacking.add_lacking(stage, cut, launch) == (columns == ["messages"])
-    assert not lacking.add_lacking(stage, cut, launch)
-    rows = [{"text": "q", "messages": [{"role": "user", "content": "q"}], "tags": ["a"]}]
-    (row,), _ = fit_materials(rows, {"form": "every", "columns": [], "in_turns": stage.in_turns})
-    field = dict.fromkeys(stage.in_turns, "")
-    assert row == rows[0] | {"messages": [{"role": "user", "content": "q", **field}]}
 
 
 @pytest.mark.parametrize(

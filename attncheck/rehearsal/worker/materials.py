@@ -492,15 +492,7 @@ def fit_rows(rows: list[dict[str, Any]], message: Mapping[str, Any]) -> tuple[li
             rows = [{**row, name: _choose_value(row.get(name), values, number)} for number, row in enumerate(rows)]
     for name, prefix in message.get("prefixes", {}).items():
         rows = [_repeat_prefix(row, name, prefix) for row in rows]
-    if in_turns := dict.fromkeys(message.get("in_turns", ()), ""):
-        rows = [{name: _add_to_turns(value, in_turns) for name, value in row.items()} for row in rows]
     return rows, columns
-
-
-def _add_to_turns(value: Any, fields: Mapping[str, str]) -> Any:
-    """Return a row's value, with these fields in each message if it is a conversation: {"role": "user", …}."""
-    is_conversation = isinstance(value, list) and all(isinstance(own, dict) and "content" in own for own in value)
-    return [{**fields, **turn} for turn in value] if is_conversation else value
 
 
 def _choose_value(value: Any, values: Sequence[Any], number: int) -> Any:
