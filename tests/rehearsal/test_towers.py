@@ -196,3 +196,21 @@ def test_the_type_that_a_script_reads_is_noted(folder: Path, monkeypatch: pytest
     assert execution.list_noted(str(folder), "kind") == ["qwen2"]
     note(str(folder), "kind", "mistral")
     assert len(execution.list_noted(str(folder), "kind")) != 1
+
+
+def test_a_script_builds_a_model_if_it_calls_its_class_itself(tmp_path: Path) -> None:
+    """Not if the class is a part of another one, or if a package loads it."""
+    package = {"is_built": towers.is_built, "__file__": towers.os.__file__}
+    exec(
+        "class Model:\n    def __init__(self):\n        self.found = [is_built(self)]\n"
+        "class Whole:\n    def __init__(self):\n        self.part = Model()\n"
+        "def load(kind):\n    return kind()\n",
+        package,
+    )
+    script: dict[str, Any] = {**package, "__file__": str(tmp_path / "train.py")}
+    exec(
+        "class Own(Model):\n    def __init__(self):\n        super().__init__()\n"
+        "made = [Model(), Own(), Whole().part, load(Model), load(Own)]\n",
+        script,
+    )
+    assert [model.found for model in script["made"]] == [[True], [True], [False], [False], [False]]

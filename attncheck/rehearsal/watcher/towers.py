@@ -150,19 +150,24 @@ def build_own(cls: Any, name: Any, options: dict[str, Any]) -> Any:
 
 
 def cut_large(model: Any, config: Any = None) -> None:
-    """Cut the sizes of a large model that a script builds from its own configuration: the small one has small ones."""
-    if "ATTNCHECK_MAX_WEIGHTS" not in os.environ and (getattr(config, "hidden_size", 0) or 0) > LARGE:
+    """Cut the sizes of a large model that a script builds from its own configuration, and note them.
+
+    A part of a small model may be as wide as its type's.
+    """
+    is_large = (getattr(config, "hidden_size", 0) or 0) > LARGE
+    if is_large and "ATTNCHECK_MAX_WEIGHTS" not in os.environ and is_built(model):
         note(os.environ["ATTNCHECK_WATCH"], "sizes", f"{type(model).__name__} {cut_sizes(config, OWN_SIZES)}")
 
 
 def is_built(model: Any) -> bool:
     """Return whether a script itself calls the class of a model that is being made: `GPT2LMHeadModel(config)`."""
-    frame = sys._getframe(1)
-    while frame is not None and (frame.f_code.co_name != "__init__" or frame.f_locals.get("self") is not model):
-        frame = frame.f_back
-    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is model:
-        frame = frame.f_back
-    return frame is not None and is_script(frame.f_globals)
+    frame, inits = sys._getframe(1), 0
+    while frame is not None:
+        is_init = frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is model
+        if inits and not is_init:  # the class's caller
+            return is_script(frame.f_globals)
+        frame, inits = frame.f_back, inits + is_init
+    return False
 
 
 def make_adapters(peft_model: Any) -> None:
