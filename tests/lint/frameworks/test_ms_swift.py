@@ -35,6 +35,7 @@ from tools.names.class_fields import read_package as read_archive
 from tools.names.ms_swift import NEW_PATHS, OLD_PATHS, read_fields
 
 COMMAND = "swift sft --model Qwen/Qwen2.5-7B --dataset a b --torch_dtype bfloat16 --max_length 2048"
+TWO_GPUS = "CUDA_VISIBLE_DEVICES=0,1"
 FLASH_PACKING = " --attn_impl flash_attn --packing true"
 TWO_KV_HEADS: dict[str, Any] = {"num_heads": Known(16), "num_kv_heads": Known(2)}
 QWEN3_5: dict[str, Any] = {"model_type": "qwen3_5_text", "layer_types": ("linear_attention",) * 3 + ("full_attention",)}
@@ -297,6 +298,7 @@ WINDOWED = {**TWO_KV_HEADS, "sliding_window": Known(4096)}
         (COMMAND, FLASH_PACKING, "packing with qwen3_next", QWEN3_NEXT, "3.8.0", ""),
         (COMMAND, FLASH_PACKING, "recurrent state leaks", QWEN3_5, "3.8.0", "4.3.1"),
         (COMMAND, FLASH_PACKING, "flash-linear-attention is not installed", QWEN3_5, "4.3.1", ""),
+        (f"{TWO_GPUS} {COMMAND}", " --deepspeed zero3", "one process with 2 GPUs", {}, "3.5.0", ""),
         ("swift sft --config c.yaml", "", "is not an option before", {}, "3.8.0", "3.10.0"),
         ("swift sft --config c.yaml", "", "is not an option since", {}, "4.1.0", ""),
     ],
@@ -309,6 +311,17 @@ def test_objections_hold_in_their_releases_alone(
         return any(fragment in problem.message for problem in problems)
 
     check_range(fires, list_releases("ms_swift"), since, until)
+
+
+@pytest.mark.parametrize(
+    ("before", "options", "is_said"),
+    [(TWO_GPUS, "--deepspeed zero3", True), (TWO_GPUS, "", False),
+     ("CUDA_VISIBLE_DEVICES=0", "--deepspeed zero3", False),
+     (f"NPROC_PER_NODE=2 {TWO_GPUS}", "--deepspeed zero3", False)],
+)  # fmt: skip
+def test_deepspeed_needs_a_process_per_gpu(before: str, options: str, is_said: bool) -> None:
+    job = FRAMEWORK.read(parse_launch(f"{before} {COMMAND} {options}", "shell"), "4.6.0", snapshots.h200())
+    assert (find_problem(job, "refuses", "one process with 2 GPUs") is not None) is is_said
 
 
 def test_sdpa_has_no_ring() -> None:

@@ -4,6 +4,7 @@
 against the world size, implementations that sequence parallelism does not hook into, missing packages) are rules.
 """
 
+import re
 from collections.abc import Callable, Iterator
 
 from packaging.version import Version
@@ -20,7 +21,7 @@ from attncheck.lint.fields import (
 )
 from attncheck.lint.frameworks.ms_swift import constraints
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
-from attncheck.lint.frameworks.ms_swift.values import MsSwiftReading
+from attncheck.lint.frameworks.ms_swift.values import MsSwiftReading, find_command
 
 FLASH_CHECK_SINCE = "4.52"  # modeling_flash_attention_utils.py: 4.51.3 has no is_flash_attn_available, 4.52.4 has
 FLASH_NAME_GONE_SINCE = "4.53.0"  # models/qwen2_5_vl/modeling_qwen2_5_vl.py: 4.52.4 imports it, 4.53.2 does not
@@ -296,6 +297,21 @@ def reference_without_adapter(settings: MsSwiftReading) -> Iterator[SettingProbl
         )
 
 
+def deepspeed_over_one_process(settings: MsSwiftReading) -> Iterator[SettingProblem]:
+    """Check for DeepSpeed in one process with several GPUs, over which ms-swift then spreads the model (`is_mp`)."""
+    names = ("NPROC_PER_NODE", "NNODES", "SWIFT_SINGLE_DEVICE_MODE")
+    gpus = len(re.findall(r"\d+", settings.environ.get("CUDA_VISIBLE_DEVICES", "")))
+    is_alone = find_command(settings.launch) == "swift" and settings.environ.keys().isdisjoint(names)
+    if is_alone and not settings.launch.launchers and gpus > 1 and settings.get_text("deepspeed"):
+        yield from settings.setting_problem(
+            "refuses",
+            f"one process with {gpus} GPUs and deepspeed: ValueError",
+            constraints.DEEPSPEED_OVER_GPUS,
+            "deepspeed",
+            advice=f"NPROC_PER_NODE={gpus}",
+        )
+
+
 def misplaced_config_file(settings: MsSwiftReading) -> Iterator[SettingProblem]:
     """Check for `--config file.yaml`: accepted from 3.10 to 4.0; since 4.1 the file is the first argument."""
     setting = next((setting for setting in settings.unknown if setting.name == "--config"), None)
@@ -334,5 +350,6 @@ BEHAVIOURS: tuple[Callable[[MsSwiftReading], Iterator[SettingProblem]], ...] = (
     sequence_parallel_needs_newer_transformers,
     rlhf_without_sequence_parallel,
     reference_without_adapter,
+    deepspeed_over_one_process,
     misplaced_config_file,
 )
