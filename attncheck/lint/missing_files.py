@@ -6,7 +6,7 @@ The working folder is certain if the command finds its program there and in no o
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -19,7 +19,7 @@ from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.called_scripts import resolve_path
 from attncheck.lint.programs.modules import locate_module
 from attncheck.lint.programs.paths import find_files
-from attncheck.lint.programs.places import find_main, find_tree, list_start_folders
+from attncheck.lint.programs.places import find_main, find_tree, folders_above, list_start_folders
 from attncheck.lint.programs.trainers import compose_program
 from attncheck.lint.sources import read_source
 
@@ -77,7 +77,9 @@ def _find_missing_groups(launch: Launch) -> Iterator[SettingProblem]:
     modules = [main, *tree.list_imported(main, MAX_MODULES)] if main is not None and tree is not None else []
     if program is None or not modules or any(REGISTERS.search(module.content) for module in modules):
         return
-    for path in program.missing[:1]:  # Hydra names the first
+    ignored = _list_ignored(folders_above(modules[0].path.parent))
+    made = any(fnmatch(part, line) for part in "/".join(program.missing[:1]).split("/") for line in ignored)
+    for path in program.missing[:1] if not made else ():  # Hydra names the first
         group, _, option = path.rpartition("/")
         words = [word for word in launch.words[1:] if word.text.partition("=")[2] == option]
         if all(word.known for word in words):
@@ -139,9 +141,15 @@ def _is_missing(launch: Launch, word: Word, bases: list[Path]) -> bool:
         return False
     if any(folder.is_dir() and not any(folder.iterdir()) for folder in _list_parents(path, bases)):
         return False
-    ignored = [line.strip().strip("/") for folder in {top, *bases} for line in _read_lines(folder / ".gitignore")]
     parts = PurePosixPath(os.path.normpath(path)).parts
-    return not any(fnmatch(part, line) for line in ignored if line for part in (*parts, os.path.normpath(path)))
+    ignored = [line.lstrip("/") for line in _list_ignored({top, *bases})]
+    return not any(fnmatch(part, line) for line in ignored for part in (*parts, os.path.normpath(path)))
+
+
+def _list_ignored(folders: Iterable[Path]) -> list[str]:
+    """Return the patterns of files that git ignores, which people make; "/data" is one in that folder alone."""
+    lines = (line.strip().rstrip("/") for folder in folders for line in _read_lines(folder / ".gitignore"))
+    return [line for line in lines if line]
 
 
 def _list_parents(path: str, bases: list[Path]) -> Iterator[Path]:

@@ -302,7 +302,7 @@ def test_a_configuration_s_folder_is_relative_to_the_program(
 
 
 @pytest.mark.parametrize(
-    ("overrides", "more", "missing"),
+    ("overrides", "line", "missing"),
     [
         ("engine=megatron steps=gone", "", []),
         ("engine=gone", "", ["engine/gone"]),
@@ -310,14 +310,22 @@ def test_a_configuration_s_folder_is_relative_to_the_program(
         ("engine=dp,gone", "", []),  # a sweep
         ("engine=$ENGINE", "", []),
         ("engine=gone hydra.searchpath=[file:///data]", "", []),
+        ("local=gone", "", []),  # git ignores it
         ("engine=gone", "from hydra.core.config_store import ConfigStore", []),
     ],
 )
 def test_a_file_of_a_group_that_no_folder_has_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: str, more: str, missing: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: str, line: str, missing: list[str]
 ) -> None:
-    main = MAIN.replace("import hydra", f"import hydra\n    {more}", 1)
-    write_tree(tmp_path, {**ENGINES, "train.py": main, "run.sh": f"python train.py {overrides}\n", ".git/HEAD": ""})
+    main = MAIN.replace("import hydra", f"import hydra\n    {line}", 1)
+    more = {
+        "config/local/a.yaml": "",
+        "config/main.yaml": "defaults: [{local: a}, {engine: dp}]",
+        ".gitignore": "local/\n/engine",
+    }
+    write_tree(
+        tmp_path, {**ENGINES, **more, "train.py": main, "run.sh": f"python train.py {overrides}\n", ".git/HEAD": ""}
+    )
     monkeypatch.chdir(tmp_path)
     [launch] = find_launches(read_source("run.sh"), make_file_reader(()))
     launch = replace(launch, program=read_script(Path(), config=read_config_options(launch.words)))
