@@ -18,6 +18,7 @@ from attncheck.lint.context import LintContext, Request
 from attncheck.lint.fields.hugging_face import resolve_versions
 from attncheck.lint.fields.releases import list_allowed
 from attncheck.lint.inputs import list_named, make_file_reader
+from attncheck.lint.programs.known_classes import make_class_finder
 from attncheck.lint.release import ChosenRelease
 from attncheck.lint.sources import read_source
 from attncheck.lint.stated_versions import find_stated_versions
@@ -421,3 +422,21 @@ def test_a_name_that_no_release_has_needs_no_version(tmp_path: Path, option: str
     )
     errors = [item for item in lint_tree(tmp_path, "h100x8").findings if item.severity == "error"]
     assert [item.code for item in errors] == ["ATN440"] * is_refused
+
+
+@pytest.mark.parametrize(("version", "is_known"), [(">=5.1.0", False), (">=4.50", True), ("", True), ("<4.60", True)])
+def test_a_class_has_the_fields_of_the_releases_in_a_range(version: str, is_known: bool) -> None:
+    options = make_class_finder({"transformers": version})("transformers.TrainingArguments")
+    assert options is not None and ("overwrite_output_dir" in options) is is_known and "output_dir" in options
+
+
+@pytest.mark.parametrize(("stated", "count"), [(">=5.1.0", 1), (">=4.50", 0)])
+def test_a_name_that_no_release_of_the_range_has_is_refused(tmp_path: Path, stated: str, count: int) -> None:
+    script = "from transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+    script += (
+        "args = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()[0]\nTrainer(args=args).train()\n"
+    )
+    command = "python train.py --output_dir o --overwrite_output_dir\n"
+    write_tree(tmp_path, {"train.py": script, "run.sh": command, "requirements.txt": f"transformers{stated}\n"})
+    errors = [item.subject for item in lint_tree(tmp_path, "").findings if item.severity == "error"]
+    assert errors == ["--overwrite_output_dir"] * count

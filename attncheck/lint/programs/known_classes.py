@@ -6,8 +6,8 @@ Used if the package itself cannot be read; the tables in attncheck/lint/names we
 from collections.abc import Callable, Mapping
 
 from attncheck.core.program import ProgramOption
-from attncheck.lint.fields.names import build_parser_options
-from attncheck.lint.fields.releases import is_at_least, list_releases, parse_version
+from attncheck.lint.fields.names import build_parser_options, read_lifetimes
+from attncheck.lint.fields.releases import is_at_least, list_allowed, list_releases, parse_version
 
 NARGS: Mapping[str, int | str] = {"bool": "?", "list": "+"}
 OLDER_NAMES = ("sharded_ddp", "xpu_backend")  # of transformers 4.30.2 training_args.py, older than the tables
@@ -17,8 +17,8 @@ ANY_RELEASE = "a release of "  # the place of a field of a package whose version
 def make_class_finder(versions: Mapping[str, str]) -> Callable[[str], Mapping[str, ProgramOption] | None]:
     """Return a function that finds the fields of a class by its dotted name, for the `versions` of available packages.
 
-    It returns None for a class of another package. If the package has no version there, the class has the fields of all
-    releases: a name that is not among them is refused by each.
+    It returns None for a class of another package. If the package has no version there, or a range, the class has the
+    fields of all releases, or of those in the range: a name that is not among them is refused by each.
     """
 
     def find(name: str) -> Mapping[str, ProgramOption] | None:
@@ -40,10 +40,19 @@ def make_class_finder(versions: Mapping[str, str]) -> Callable[[str], Mapping[st
 
 def _read_options(package: str, version: str, classes: tuple[str, ...]) -> dict[str, ProgramOption] | None:
     """Return the options; None for a release older than all in the table: a prefix may fit only one option there."""
-    if not version:
-        names = build_parser_options((package, list_releases(package)[-1], classes)).any_release
+    if not version[:1].isdigit():
+        releases = list_releases(package)
+        kept = set(map(releases.index, list_allowed(version, releases) or releases))
+        rows = [row for class_name in classes for row in read_lifetimes(package, class_name).items()]
+        names = [
+            name
+            for name, spans in rows
+            if any(
+                not kept.isdisjoint(range(releases.index(first), releases.index(last) + 1)) for first, last, _ in spans
+            )
+        ]
         any_option = ProgramOption(nargs="?", place=f"{ANY_RELEASE}{package}")
-        return dict.fromkeys((*names, *OLDER_NAMES), any_option) if names else None
+        return dict.fromkeys((*names, *(OLDER_NAMES if 0 in kept else ())), any_option) if names else None
     oldest = parse_version(list_releases(package)[0])
     if not is_at_least(version, f"{oldest.major}.{oldest.minor}.dev0"):
         return None

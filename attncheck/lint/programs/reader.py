@@ -54,7 +54,9 @@ class ProgramReader:
                 self.followed[place_of_program] = reach_program(entry, tree)
             key = (*place_of_program, config, distribution, version, is_known)
             if key not in self.programs:
-                find_class = make_class_finder({**self.versions, distribution: version if is_known else ""})
+                own = self.versions.get(distribution, "")
+                stated = version if is_known else "" if own[:1].isdigit() else own  # the latter is a range, or none
+                find_class = make_class_finder({**self.versions, distribution: stated})
                 self.programs[key] = read_program(self.followed[place_of_program], find_class, config)
             if self.programs[key] is not None:
                 return self.programs[key]
@@ -93,7 +95,7 @@ class ProgramReader:
 
 def make_program_reader(snapshot: Snapshot) -> ProgramReader:
     """Return a reader for the environment of a snapshot."""
-    versions = {distribution.name: distribution.version for distribution in snapshot.distributions}
+    versions = {item.name: item.version or item.allowed for item in snapshot.distributions}
     named = [distribution.name for distribution in snapshot.distributions if not distribution.location]
     closed = frozenset(map(_module_of, (*named, *snapshot.gaps.not_installed)))
     return ProgramReader(tuple(dict.fromkeys(_iter_site_folders(snapshot))), versions, closed)
