@@ -244,10 +244,7 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
     for name, version in (match.groups("") for match in FROM_SOURCE.finditer(setup)):  # "trl @ git+https://…"
         pin = version if _is_version(version) else ""
         yield canonical_name(name), pin, "" if pin else NO_VERSION, "setup.py"
-    for match in REQUIREMENT.finditer(setup):
-        with suppress(InvalidSpecifier):
-            pin = find_pin(SpecifierSet(match[2]))
-            yield canonical_name(match[1]), pin, "" if pin else match[2].strip(), "setup.py"
+    yield from _read_requirements(setup, "setup.py")
     for file in LINE_FILES:
         yield from _read_lines(folder, file)
 
@@ -269,12 +266,22 @@ def _read_list(folder: Path, name: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _list_installed(scripts: Mapping[str, str]) -> list[tuple[str, str, str, str]]:
-    """Return the pins that scripts pass to `pip install`, without packages for which they differ."""
-    pins: dict[str, set[tuple[str, str, str, str]]] = {}
+    """Return what scripts pass to `pip install`, a pin or a range, without packages for which they differ."""
+    stated: dict[str, set[tuple[str, str, str, str]]] = {}
     for file, text in scripts.items():
-        for name, version in _iter_installs(text):
-            pins.setdefault(name, set()).add((name, version, "", file))
-    return [min(rows) for rows in pins.values() if len({row[1] for row in rows}) == 1 and min(rows)[1]]
+        rows = [(name, version, "", file) for name, version in _iter_installs(text)]
+        words = " ".join(INSTALLS.findall(NOT_RUN.sub("", text)))
+        for row in (*rows, *_read_requirements(words, file)):
+            stated.setdefault(row[0], set()).add(row)
+    return [min(rows) for rows in stated.values() if len({row[1:3] for row in rows}) == 1 and any(min(rows)[1:3])]
+
+
+def _read_requirements(text: str, file: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the requirements in quotes: "trl>=0.14"."""
+    for match in REQUIREMENT.finditer(text):
+        with suppress(InvalidSpecifier):
+            pin = find_pin(SpecifierSet(match[2]))
+            yield canonical_name(match[1]), pin, "" if pin else match[2].strip(), file
 
 
 def _iter_installs(text: str, with_upgrades: bool = True) -> Iterator[tuple[str, str]]:

@@ -128,6 +128,18 @@ def test_what_a_tree_states(tmp_path: Path, files: dict[str, str], name: str, ve
     assert stated.versions.get(name, "") == version
 
 
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ('uv pip install "trl>=0.24,<0.25" peft\n', ">=0.24,<0.25"),
+        ('pip install "trl>=0.24"\npip install "trl>=0.9"\n', None),
+    ],
+)
+def test_a_setup_script_may_state_a_range(tmp_path: Path, text: str, allowed: str | None) -> None:
+    write_tree(tmp_path, {"scripts/setup_gpu.sh": text, ".git/HEAD": "", "run.sh": VERL})
+    assert find_stated_versions(read_source(str(tmp_path / "run.sh"))).allowed.get("trl") == allowed
+
+
 def test_a_package_that_is_installed_from_a_commit_has_no_release(tmp_path: Path) -> None:
     text = "trl @ git+https://github.com/huggingface/trl.git@1bca49515ecd5b85d16e68c42c76670e252e19f1\n"
     project = '[project]\nname = "x"\ndependencies = ["trl"]\n'
