@@ -1401,3 +1401,11 @@ def test_a_value_is_not_refused_where_a_fork_has_names_of_its_own(tmp_path: Path
     command = f"deepspeed --module openrlhf.cli.train_sft --pretrain m --dataset d --max_len 8192 {options}\n"
     report = lint_text(tmp_path, "", command, "h100x8")
     assert len([finding for finding in report.findings if "--zero_stage" in finding.message]) == count
+
+
+@pytest.mark.parametrize(("package", "count"), [("verl", 1), ("other", 0)])
+def test_a_copy_of_verl_s_fine_tuning_trainer_is_recognised(tmp_path: Path, package: str, count: int) -> None:
+    program = f"from {package}.utils.dataset import SFTDataset\nclass FSDPSFTTrainer:\n    def fit(self): ...\n"
+    keys = "model.partial_pretrain=m data.micro_batch_size_per_gpu=4 data.train_batch_size=256"
+    report = lint_text(tmp_path, program, f"torchrun --nproc_per_node=8 train.py {keys}\n", "h100x8")
+    assert [launch.job.trainer for launch in launches_of(report)] == ["sft"] * count

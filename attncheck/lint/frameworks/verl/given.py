@@ -196,8 +196,8 @@ def find_trainer(launch: Launch) -> str:
         return _find_algorithm(inputs) if names or named is None or "verl" in named else ""
     if not {*SHARED_KEYS}.isdisjoint(keys) and starts_main_ppo(launch):  # its file has the other keys
         return _find_algorithm(inputs)
-    is_sft_file = not launch.words and sum(key in SFT_KEYS for key in keys) >= 2
-    return "sft" if is_sft_file else ""
+    is_sft = sum(key in SFT_KEYS for key in keys) >= 2  # of a file, or of a copy of verl's trainer in one file
+    return "sft" if is_sft and (not launch.words or "verl" in (_list_named(launch) or ())) else ""
 
 
 def starts_main_ppo(launch: Launch) -> bool:
