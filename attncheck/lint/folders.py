@@ -19,6 +19,7 @@ SKIPPED_FOLDERS = frozenset({
 # Files of tools that start nothing, and would only clutter the list of files that were not read.
 TOOL_FILES = frozenset({"package-lock.json", "package.json", "tsconfig.json", "pyproject.toml", "uv.lock"})
 MAX_FILES = 20_000
+MAX_JSON_FILES = 300  # in one folder: more are rows of data
 MAX_BYTES = 1 << 18  # for a file that the user did not name: a larger one is data
 
 
@@ -59,6 +60,10 @@ def _iter_files(folder: str, left_out: list[str]) -> Iterator[str]:
     for parent, folders, files in os.walk(folder, onerror=note):
         environments = {name for name in folders if os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))}
         folders[:] = sorted(set(folders) - SKIPPED_FOLDERS - environments)
+        rows = {name for name in files if name.lower().endswith(".json")}
+        if len(rows) > MAX_JSON_FILES:
+            left_out.append(f"{parent}: {len(rows):,} JSON files in one folder, which are data")
+            files[:] = sorted(set(files) - rows)
         for name in sorted(files):
             path = os.path.normpath(os.path.join(parent, name))
             if name.lower().endswith(SUFFIXES) and name not in TOOL_FILES and not os.path.islink(path):

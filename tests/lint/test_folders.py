@@ -194,6 +194,18 @@ def test_too_many_files_are_not_half_read(tmp_path: Path, monkeypatch: pytest.Mo
         folders.find_files(str(tmp_path))
 
 
+def test_many_json_files_in_one_folder_are_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(folders, "MAX_JSON_FILES", 3)
+    (tmp_path / "rows").mkdir()
+    for number in range(4):
+        (tmp_path / "rows" / f"{number}.json").write_text("{}")
+    (tmp_path / "rows" / "run.sh").write_text(SCRIPT)
+    (tmp_path / "a.json").write_text("{}")
+    found = folders.find_files(".")
+    assert found.paths == ("a.json", "rows/run.sh") and len(found.left_out) == 1 and "4 JSON files" in found.left_out[0]
+
+
 def slice_region(source: str, region: dict[str, int]) -> str:
     """Return the characters of a SARIF region: the end is past the last one."""
     starts = [0, *(match.end() for match in re.finditer("\n", source))]
