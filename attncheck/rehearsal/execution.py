@@ -86,7 +86,10 @@ FIRST_LINE = re.compile(rb"#!(/\S*/)python[\d.]*\s")
 LAST_LINES = 200  # kept lines of the launch's output: torchrun prints tens of lines after a rank's own error
 MAX_LINE_BYTES = 64 << 10
 POLL_SECONDS = 0.2
-HASTENED, END_SECONDS = "hastened", 6.0  # the watcher's file as it takes a launch to its end, and what that may take
+HASTENED, END_SHARE = (
+    "hastened",
+    0.5,
+)  # the watcher's file as it takes a launch to its end; the time for it, of that before
 MAX_STEP_BYTES = 64 << 20  # for a rank's losses and rows
 MAX_NOTE_BYTES = 64 << 10
 SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or does not exist
@@ -177,7 +180,7 @@ def _follow(
             report_progress(f"step {taken} of {request.steps}")
         if taken >= request.steps:  # a script without a setting for the number of steps
             if os.path.exists(os.path.join(watch, HASTENED)):
-                process.wait_for_exit(END_SECONDS)
+                process.wait_for_exit(END_SHARE * (time.monotonic() - began))
             return Execution(0, taken, (), time.monotonic() - began)
         if waits := list_waits(watch):
             return Execution(None, taken, (), time.monotonic() - began, waits=waits)

@@ -18,7 +18,7 @@ from attncheck.core.rehearsal import PAIRED_FORMS, TEXT_ONLY, UNDOCUMENTED, Isol
 from attncheck.core.results.rehearsal import CLASS, Difference, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.exports import hide_exports, hide_exports_in_diff
-from attncheck.lint.fields.rehearsing import get_setting
+from attncheck.lint.fields.rehearsing import get_option, get_setting
 from attncheck.lint.frameworks.own_loop.reading import LENGTH_OF_TRAINING
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal import cutting, execution, missing
@@ -275,7 +275,8 @@ def _read_rates(read: ReadLaunch, cut: JobCut) -> list[float]:
 
 def _read_epochs(read: ReadLaunch) -> float:
     """Return the number of epochs that a loop is started with, 0.0 if it may get a number of steps."""
-    values = [(name, get_setting(read.job, name) or "") for name in LENGTH_OF_TRAINING]
+    launch = read.recognised.launch
+    values = [(name, get_setting(read.job, name) or get_option(launch, name)) for name in LENGTH_OF_TRAINING]
     given = [(name, float(value)) for name, value in values if NUMBER.fullmatch(value) and float(value) > 0]
     return given[0][1] if len(given) == 1 and "epochs" in given[0][0] and read.job.trainer == "loop" else 0.0
 

@@ -51,8 +51,8 @@ class Model(torch.nn.Module):
         super().__init__()
         self.embedding = torch.nn.Embedding(64, 1)
 
-    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        return self.embedding(input_ids).mean()  # type: ignore[no-any-return]
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        return (self.embedding(input_ids)[..., 0] * attention_mask).sum() / attention_mask.sum()
 
 
 class Evaluating:
@@ -79,7 +79,9 @@ class Evaluating:
         if self.fault == "error":
             raise ValueError("no such column")
         pairs = [order[number : number + 2] for number in range(0, len(order), 2)]
-        losses = [self.model(input_ids=torch.tensor(pair)) for pair in pairs]
+        sizes = [max(map(len, pair)) for pair in pairs]
+        batches = [torch.tensor([[*ids, *[0] * (size - len(ids))] for ids in own]) for own, size in zip(pairs, sizes)]
+        losses = [self.model(input_ids=batch, attention_mask=batch != 0) for batch in batches]
         factor = self.count if self.fault == "weights" else 1
         return {"eval_loss": factor * float(sum(own**2 for own in losses)), "eval_runtime": 1.0}
 
@@ -89,7 +91,7 @@ class Evaluating:
 
 def make_rows(first: int, count: int, fault: str = "") -> list[dict[str, list[int]]]:
     prompt = [2] if fault == "reworded" else [1]
-    rows = [[*range(first + n, first + n + 9)] for n in range(count)]
+    rows = [[*range(first + n, first + n + 9 + n % 3)] for n in range(count)]
     return [{"input_ids": prompt + ids, "completion_mask": [0] + [1] * len(ids)} for ids in rows]
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from attncheck.rehearsal import judged_run
 from attncheck.rehearsal.columns import OWN_COLLATOR, _iter_columns
 from attncheck.rehearsal.watcher import batches, losses, script_code
 from attncheck.rehearsal.watcher.describe import _is_untied
@@ -402,3 +403,11 @@ def test_a_pattern_that_no_name_contains_lets_norms_decay(
     ]
     record: Any = SimpleNamespace(code=script_code.CODE, updates=[{"groups": groups}])
     assert len([*_find_decayed_norms(record)]) == is_found
+
+
+@pytest.mark.parametrize(("words", "epochs"), [("--epochs 4", 4.0), ("--epochs=4 --max_steps 9", 0.0), ("", 0.0)])
+def test_the_epochs_of_a_loop_are_those_of_its_option(words: str, epochs: float) -> None:
+    launch = SimpleNamespace(words=[SimpleNamespace(text=word) for word in words.split()])
+    job = SimpleNamespace(trainer="loop", settings=())
+    read: Any = SimpleNamespace(job=job, recognised=SimpleNamespace(launch=launch))
+    assert judged_run._read_epochs(read) == epochs
