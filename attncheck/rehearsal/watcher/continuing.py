@@ -227,18 +227,24 @@ def run_in_fork(answer: Callable[[str, dict[str, Any]], None], folder: str) -> d
             os.rename(f"{path}.part", path)
         finally:
             os._exit(0)
-    began, ended = time.monotonic(), 0
-    while not ended:
-        ended, _, usage = os.wait4(process, os.WNOHANG)
-        time.sleep(0.02)
-        if not ended and time.monotonic() - began > SECONDS:
-            os.kill(process, signal.SIGKILL)
+    usage = wait_for(process)
     if not os.path.exists(path):
         return {}
     with open(path) as stream:
         result: dict[str, Any] = json.load(stream)
     os.remove(path)
     return result | {"seconds": round(usage.ru_utime + usage.ru_stime, 2)}
+
+
+def wait_for(process: int) -> Any:
+    """Return a fork's use of resources; it is killed if it does not end in time."""
+    began, ended = time.monotonic(), 0
+    while not ended:
+        ended, _, usage = os.wait4(process, os.WNOHANG)
+        time.sleep(0.02)
+        if not ended and time.monotonic() - began > SECONDS:
+            os.kill(process, signal.SIGKILL)
+    return usage
 
 
 def leave_records() -> None:

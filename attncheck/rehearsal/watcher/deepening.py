@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 from .absent import read_scripts
-from .continuing import can_fork, leave_records
+from .continuing import can_fork, leave_records, wait_for
 from .relations import report
 from .script_code import find_script_frame, name_line
 
@@ -34,7 +34,7 @@ def ask_deeper(recorder: Any, model: Any) -> None:
     if is_asked and count < LAYERS and frame is not None and FREEZES.search(read_scripts()):
         ASKED.append(model)
         if process := os.fork():
-            os.waitpid(process, 0)
+            wait_for(process)
         else:
             _continue(recorder, model, name_line(frame))
 
