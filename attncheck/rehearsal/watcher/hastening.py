@@ -9,6 +9,7 @@ transformers 5.17.0 trainer.py (`train` counts the steps of the checkpoint that 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -35,6 +36,7 @@ def hasten(recorder: Any) -> None:
 
     open(os.path.join(recorder.folder, "hastened"), "w").close()
     recorder.is_paused = True
+    atexit.register(os._exit, 0)  # first: taking torch apart is slow
     loader: Any = dataloader._BaseDataLoaderIter
     base: Any = torch.nn.Module
     call, follow, kept, running = base.__call__, loader.__next__, dict[Any, Any](), list[Any]()
