@@ -119,7 +119,9 @@ def make_rows(first: int, count: int, fault: str = "") -> list[dict[str, list[in
 def test_an_evaluation_runs_and_is_repeated(
     fault: str, kind: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ATTNCHECK_CONTINUES", "")
+    for name, value in (("CONTINUES", ""), ("ROWS", "rows"), ("WATCH", str(tmp_path))):
+        monkeypatch.setenv(f"ATTNCHECK_{name}", value)
+    (tmp_path / "data-set-1").touch()
     trained = make_rows(30 if fault not in ("rows", "reworded") else 3, 12)
     trainer = Evaluating(fault, trained, make_rows(3, 12, fault))
     if fault == "metric":
@@ -128,3 +130,24 @@ def test_an_evaluation_runs_and_is_repeated(
     (answer,) = [json.loads(path.read_text()) for path in tmp_path.glob("relations-*.json")]
     assert kind in answer and text in " ".join(answer[kind]), answer
     assert fault in ("drawn", "") or kind == "notes" or {"violations", "warnings"} & answer.keys() == {kind}, answer
+
+
+@pytest.mark.parametrize(
+    ("names", "is_one"),
+    [
+        (["data-set-1"], True),
+        (["data-set-1", "absent-split-train"], True),
+        (["data-set-1", "absent-split-train", "absent-split-test"], False),
+        (["data-set-1", "data-set-2"], False),
+        (["data-set-1", "absent-split-all"], False),
+        ([], False),
+    ],
+)
+def test_rows_of_several_files_are_the_same_here(
+    names: list[str], is_one: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTNCHECK_ROWS", "rows")
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path))
+    for name in names:
+        (tmp_path / name).touch()
+    assert evaluations.has_one_source() == is_one

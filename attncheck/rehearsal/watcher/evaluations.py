@@ -58,7 +58,7 @@ def _evaluate_twice(trainer: Any, rows: Any, answers: dict[str, Any]) -> None:
     trainer.model.register_forward_pre_hook(keep, with_kwargs=True)
     losses, few = list[float](), shorten(rows, ROWS)
     before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
-    violations, warnings = list[str](), [*_iter_shared(trainer.train_dataset, rows)]
+    violations, warnings = list[str](), [*_iter_shared(trainer.train_dataset, rows)] if has_one_source() else []
     try:
         for _ in range(2):
             seen.append([])
@@ -96,6 +96,14 @@ def _evaluate_twice(trainer: Any, rows: Any, answers: dict[str, Any]) -> None:
         warnings.append(f"two evaluations of the same rows and weights give {first:.5g} and {second:.5g}{why}")
     answers |= {"violations": violations, "warnings": warnings}
     answers["notes"] = [f"{REPEATED} {len(seen[0])} rows gives {keys}"]
+
+
+def has_one_source() -> bool:
+    """Return whether the rows are the launch's own, or one file's: several files and splits have the same rows here."""
+    names = os.listdir(os.environ["ATTNCHECK_WATCH"])
+    sets, splits = ([name for name in names if name.startswith(own)] for own in ("data-set-", "absent-split-"))
+    is_one = len(sets) == 1 and len(splits) < 2 and "absent-split-all" not in splits
+    return is_one if "ATTNCHECK_ROWS" in os.environ else "ATTNCHECK_MAX_WEIGHTS" in os.environ
 
 
 def _iter_shared(trained: Any, rows: Any) -> Iterator[str]:
