@@ -3,6 +3,7 @@
 What is found is added to the materials, or a variable tells the watcher, and the launch runs once more.
 """
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -10,6 +11,8 @@ from attncheck.core.rehearsal import JobCut
 from attncheck.core.results.rehearsal import RehearsedLaunch
 from attncheck.rehearsal import execution
 from attncheck.rehearsal.columns import iter_texts, read_columns, read_optional_columns
+from attncheck.rehearsal.cutting import find_data
+from attncheck.rehearsal.missing import DATA_ERROR
 from attncheck.rehearsal.staging import DOCUMENTS, Stage, reads_fields
 
 # Python's, datasets' (5.2.0 formatting/formatting.py) and transformers' (5.17.0 trainer.py: tokens) errors for a field
@@ -47,6 +50,13 @@ def add_lacking(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:
     names = [name for name in list_missing_fields(stage, cut, launch) if name not in stage.added]
     stage.added = (*stage.added, *names)
     return bool(names)
+
+
+def needs_own_rows(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:
+    """Return whether a launch ended on synthetic rows before its first step, and its own are in a file here."""
+    is_of_rows = DATA_ERROR.search("\n".join(launch.results[0].violations)) is not None
+    has_own = bool(cut.data) and os.path.exists(find_data(stage.read, cut))
+    return is_of_rows and has_own and not (launch.steps or launch.real_data or cut.driver)
 
 
 def choose_variable(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> str:

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from attncheck.core.findings import Finding
@@ -18,7 +19,7 @@ from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal import cutting
 from attncheck.rehearsal.cutting import NothingToRehearse
 from attncheck.rehearsal.judged_run import run_once
-from attncheck.rehearsal.lacking import MAX_RUNS, add_lacking, choose_variable
+from attncheck.rehearsal.lacking import MAX_RUNS, add_lacking, choose_variable, needs_own_rows
 from attncheck.rehearsal.options import add_options
 from attncheck.rehearsal.reading import Request, read_launches_of
 from attncheck.rehearsal.staging import Stage, make_materials, open_pool
@@ -122,6 +123,9 @@ def _rehearse(
             cut = replace(cut, objective=cutting.cut_job(read, replace(materials, has_tower=has_processor)).objective)
         cut = replace(cut, objective=add_options(cut.objective, read.job))
         cut, first = _run_with_lacking(stage, cut)
+        if needs_own_rows(stage, cut, first):
+            with suppress(Unanswered):  # without the model's tokenizer, or because of the launch's kind
+                return _rehearse(read, replace(request, real_data=True), target, report_progress)
         first = _keep_requested(first, request.only)
         trials = try_corrections(stage, cut, first) if request.fix else []
         launches = [first, *(_keep_requested(trial.launch, request.only) for trial in trials if trial.is_better)]

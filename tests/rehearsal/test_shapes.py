@@ -276,6 +276,28 @@ def test_a_script_gets_what_it_lacks_also_without_its_reader_of_rows(
 
 
 @pytest.mark.parametrize(
+    ("error", "name", "is_needed"),
+    [
+        ("KeyError: 'mine'", "rows.jsonl", True),
+        ("KeyError: 'mine'", "gone.jsonl", False),
+        ("KeyError: 'mine'", "", False),
+        ("ImportError: cannot import name 'mine'", "rows.jsonl", False),
+    ],
+)
+def test_the_users_rows_replace_the_synthetic_ones_on_which_a_launch_ended(
+    error: str, name: str, is_needed: bool, tmp_path: Path
+) -> None:
+    """If they are there, and if it did not end with them too."""
+    (tmp_path / "rows.jsonl").write_text("{}")
+    recognised = SimpleNamespace(launch=SimpleNamespace(folder=str(tmp_path)))
+    stage, cut = make_stage(read=SimpleNamespace(recognised=recognised)), JobCut({}, "every", UNDOCUMENTED, data=name)
+    launch: Any = SimpleNamespace(results=(CheckResult("run", violations=(error,)),), steps=0, real_data=False)
+    assert lacking.needs_own_rows(stage, cut, launch) == is_needed
+    launch.real_data = True
+    assert not lacking.needs_own_rows(stage, cut, launch)
+
+
+@pytest.mark.parametrize(
     ("error", "has_class", "name"),
     [
         ("AttributeError: 'BaseModelOutputWithPast' object has no attribute 'loss'", False, lacking.HEAD),
