@@ -112,7 +112,7 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
         job = replace(job, problems=tuple(_soften_guesses(job)))
     of_values = [problem for problem in job.problems if problem.refused_value]
     unproven = [item for item in of_values if (item.is_registered and not release.is_known) or release.may_be_older()]
-    if launch.program is None and any(map(_is_of_no_release, job.unknown_settings)):
+    if launch.program is None and not release.is_known and any(map(_is_of_no_release, job.unknown_settings)):
         refusals = [
             item for item in job.problems if "".join(item.evidence).startswith("argparse") or item.refused_value
         ]
@@ -161,8 +161,8 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
 
 
 def _is_of_no_release(unknown: UnknownSetting) -> bool:
-    """Return whether no release has a name and none is similar, so that a fork defines it."""
-    return not (unknown.now or unknown.since or unknown.near or unknown.proof)
+    """Return whether no release has an option and none is similar, so that a fork defines it."""
+    return unknown.name.startswith("-") and not (unknown.now or unknown.since or unknown.near or unknown.proof)
 
 
 def leave_out_unproven(
