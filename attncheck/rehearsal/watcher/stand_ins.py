@@ -123,7 +123,8 @@ def find_rows(load: Any) -> None:
         _note_data_set(json.dumps([path, arguments, options.get("name"), files], default=str))
         files = dict.fromkeys(_list_splits(files) if split is None else ("train",), rows)
         loaded = original(kind, data_files=files, split=split and "train")
-        note(os.environ["ATTNCHECK_WATCH"], "split", "all" if isinstance(loaded, dict) else re.sub(r"\W", "", str(split)))
+        part = "all" if isinstance(loaded, dict) else re.sub(r"\W", "", str(split))
+        note(os.environ["ATTNCHECK_WATCH"], "split", part)
         if isinstance(loaded, dict):
             loaded.__class__ = answer_any_split(type(loaded))
         return loaded
