@@ -126,7 +126,7 @@ def take(row):
 def test_a_field_is_one_of_the_words_to_which_a_script_compares_it(tmp_path: Path) -> None:
     """A text of the document stays itself, and one that a script splits in two has its separator."""
     columns, shapes = read(tmp_path, COMPARED)
-    rows = [{"response_a": "a", "response_b": "b", "prompt": "q", "dialogue": "q a"}]
+    rows: list[dict[str, Any]] = [{"response_a": "a", "response_b": "b", "prompt": "q", "dialogue": "q a"}]
     rows[0] |= {"winner": "", "note": "", "count": 0}
     names: dict[str, Any] = {}
     exec(COMPARED, names)

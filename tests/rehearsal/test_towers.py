@@ -200,7 +200,7 @@ def test_the_type_that_a_script_reads_is_noted(folder: Path, monkeypatch: pytest
 
 def test_a_script_builds_a_model_if_it_calls_its_class_itself(tmp_path: Path) -> None:
     """Not if the class is a part of another one, or if a package loads it."""
-    package = {"is_built": towers.is_built, "__file__": towers.os.__file__}
+    package = {"is_built": towers.is_built, "__file__": os.__file__}
     exec(
         "class Model:\n    def __init__(self):\n        self.found = [is_built(self)]\n"
         "class Whole:\n    def __init__(self):\n        self.part = Model()\n"

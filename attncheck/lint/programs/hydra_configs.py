@@ -283,9 +283,9 @@ def _compose_item(
     if file is not None:
         _compose_file(composition, file, item, parents, depth + 1)
     elif not item.optional:
-        path = "/".join(filter(None, (group, option)))
-        composition.gaps.append(f"{path} of {shown} was not found")
-        composition.missing += [path] if NAMED_FILE.fullmatch(path) else []
+        named = "/".join(filter(None, (group, option)))
+        composition.gaps.append(f"{named} of {shown} was not found")
+        composition.missing += [named] if NAMED_FILE.fullmatch(named) else []
 
 
 def _note_group(composition: Composition, key: str, group: str) -> None:

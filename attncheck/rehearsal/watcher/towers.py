@@ -161,7 +161,8 @@ def cut_large(model: Any, config: Any = None) -> None:
 
 def is_built(model: Any) -> bool:
     """Return whether a script itself calls the class of a model that is being made: `GPT2LMHeadModel(config)`."""
-    frame, inits = sys._getframe(1), 0
+    frame: Any = sys._getframe(1)
+    inits = 0
     while frame is not None:
         is_init = frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is model
         if inits and not is_init:  # the class's caller

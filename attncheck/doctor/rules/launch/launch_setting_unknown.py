@@ -109,9 +109,7 @@ def _group_problem(job: Job, table: str, settings: list[UnknownSetting]) -> Prob
     new = {name: " ".join(unknown.now) or unknown.near * (not table) for name, unknown in named.items()}
     renames = "\n".join(f"{name:<{width}}  {text}" for name, text in new.items() if text)
     is_certain = all(unknown.now for unknown in settings)
-    title, safety = (
-        ("use the names of this version", "safe") if is_certain else ("use the most similar names", "unsafe")
-    )
+    title = "use the names of this version" if is_certain else "use the most similar names"
     alike = group_values(
         ((fix.title, fix.text.removesuffix(name)), unknown)
         for name, unknown in named.items()
@@ -121,7 +119,7 @@ def _group_problem(job: Job, table: str, settings: list[UnknownSetting]) -> Prob
         message=f"{count} of {table}.*{hint}" if table else f"{count} in this launch: {names}",
         evidence=evidence,
         fixes=(
-            *([Fix(title, "setting", renames, safety)] if renames else []),
+            *([Fix(title, "setting", renames, "safe" if is_certain else "unsafe")] if renames else []),
             *(
                 replace(_fixes(group[0])[0], title=f"{title}: {_list_names(group)}")
                 for (title, _), group in alike.items()
