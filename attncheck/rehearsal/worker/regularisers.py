@@ -34,11 +34,12 @@ class Regularised:
 
 def find_regulariser(evidence: Evidence, means: list[Definition], slack: float, limit: float) -> Regularised | None:
     """Return the mean and the regulariser that explain the step's loss and gradients; None if none does."""
+    gradients = [(mean, compute_gradients(evidence, mean)) for mean in means]
     for every in (False, True):
         for name, function in FUNCTIONS.items():
             parts = _differentiate(evidence, function, every)
-            for mean in means:
-                loss = _fit(evidence, mean, name, parts, every)
+            for mean, first in gradients:
+                loss = _fit(evidence, mean, first, name, parts, every)
                 if loss is not None and loss.error <= slack and is_near(loss.value, evidence.observed_loss, limit):
                     return loss
     return None
@@ -55,19 +56,26 @@ def _differentiate(
 
 
 def _fit(
-    evidence: Evidence, mean: Definition, name: str, parts: list[tuple[float, dict[str, Tensor]]], every: bool
+    evidence: Evidence,
+    mean: Definition,
+    first: Mapping[str, Tensor],
+    name: str,
+    parts: list[tuple[float, dict[str, Tensor]]],
+    every: bool,
 ) -> Regularised | None:
+    """Return the factors of a mean and a function that fit the step's gradients best; `first` has those of the mean."""
     shares = evidence.list_shares(mean.normalisation, evidence.count_targets(1, every))
-    first = compute_gradients(evidence, mean)
     names = [own for own in evidence.observed_gradients if own in first and all(own in part for _, part in parts)]
     if not names:
         return None
     second = {own: torch.stack([share * part[own] for share, (_, part) in zip(shares, parts)]).sum(0) for own in names}
-    columns = [torch.cat([given[own].double().flatten() for own in names]) for given in (first, second)]
-    actual = torch.cat([evidence.observed_gradients[own].double().flatten() for own in names])
-    matrix = torch.stack(columns, dim=1)
-    weight, factor = torch.linalg.lstsq(matrix, actual[:, None], driver="gelsd").solution[:, 0].tolist()
-    error = float((matrix @ torch.tensor([weight, factor]).double() - actual).norm() / actual.norm().clamp_min(1e-30))
+    given = (first, second, evidence.observed_gradients)
+    rows = [torch.cat([gradients[own].double().flatten() for own in names]) for gradients in given]
+    products = torch.tensor([[float(row @ other) for other in rows] for row in rows], dtype=torch.float64)
+    solution = torch.linalg.lstsq(products[:2, :2], products[:2, 2:], driver="gelsd").solution[:, 0]
+    weight, factor = solution.tolist()
+    left = products[2, 2] - 2 * solution @ products[:2, 2] + solution @ products[:2, :2] @ solution
+    error = float((left.clamp_min(0.0) / products[2, 2].clamp_min(1e-30)).sqrt())
     value = weight * compute_loss(evidence, mean) + factor * sum(share * own for share, (own, _) in zip(shares, parts))
     kept = weight + factor if name == SMOOTHING else weight
     if abs(kept - 1.0) > max(SCALE_LIMIT, error):
