@@ -183,7 +183,7 @@ def _join_rows(parts: Iterable[Iterable[tuple[str, str, str, str]]]) -> StatedVe
 def _list_folder(folder: Path) -> tuple[tuple[str, str, str, str], ...]:
     """Return each distribution that a folder states: its name, its version, the versions allowed, and the file."""
     installed = _list_installed(_find_setup_scripts(folder))
-    listed = _drop_other_environments(list(_iter_listed(folder)))
+    listed = _drop_other_environments([row for row in _iter_listed(folder) if row[0] in STATED_DISTRIBUTIONS])
     rows = [row for row in (*_list_own(folder), *listed, *installed) if row[0] in STATED_DISTRIBUTIONS]
     return tuple(sorted(rows, key=lambda row: (not row[1], row[2] == NO_VERSION)))  # a pin, then a range
 
