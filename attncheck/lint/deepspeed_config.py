@@ -281,7 +281,8 @@ def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
         )
         yield SettingProblem("refuses", text, (UNKNOWN_KEYS,), place, advice=advice, universal=True)
     named = [word for word in launch.launcher_words if word.text.partition("=")[0] == "--deepspeed_config_file"]
-    if named and not before & {"--use_deepspeed", "--config_file"}:
+    is_whole = all(word.known or word.text[:1] != "$" for word in launch.launcher_words)
+    if named and is_whole and not before & {"--use_deepspeed", "--config_file"}:
         text, advice = "--deepspeed_config_file without --use_deepspeed: accelerate ignores it", "add --use_deepspeed"
         yield SettingProblem("ignores", text, (UNUSED_FILE,), named[0].location, advice=advice, universal=True)
     is_deepspeed = "distributed_type" in entries and entries["distributed_type"].value.upper() == "DEEPSPEED"

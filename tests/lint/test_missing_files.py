@@ -52,6 +52,7 @@ OPTIONS = "src/train.py --model_name_or_path m --output_dir o"
         (f"accelerate launch --config_file ds/stage.yaml {OPTIONS}", []),
         (f"accelerate launch --config_file ds/stage.json {OPTIONS}", ["error"]),
         (f"accelerate launch --deepspeed_config_file ds/stage.json {OPTIONS}", ["warning"]),
+        (f"accelerate launch $MORE --deepspeed_config_file ds/stage.json {OPTIONS}", []),
         (f"accelerate launch --use_deepspeed --deepspeed_config_file ds/stage.json {OPTIONS}", []),
         (f"accelerate launch --config_file ds/zero.yaml --deepspeed_config_file ds/stage.json {OPTIONS}", []),
         (f"torchrun --nproc_per_node 8 {OPTIONS} --deepspeed ds/zero.json", []),
