@@ -16,7 +16,7 @@ Source: vllm-project/vllm#22103, and PR#36318 of 2026-03-07, which makes it opt-
 from collections.abc import Mapping
 
 from attncheck.doctor.queries import describe_job, is_at_least, is_older
-from attncheck.doctor.rules import Fix, Job, Problem, Problems, Rule, Snapshot, about_job, need, value_or
+from attncheck.doctor.rules import Absent, Fix, Job, Problem, Problems, Rule, Snapshot, about_job, need, value_or
 
 SINCE, OPT_IN = "0.8.0", "0.18.0"
 SWITCH: Mapping[str, str] = {
@@ -28,15 +28,13 @@ IN_CODE = "vllm.LLM(..., disable_cascade_attn=True)"
 
 @about_job
 def check(snapshot: Snapshot, job: Job) -> Problems:
-    version = snapshot.version("vllm")
-    if not job.reinforcement or not is_at_least(version, SINCE) or not is_older(version, OPT_IN):
-        return
-    if any("cascade" in setting.name for setting in job.settings):
+    if not job.reinforcement or any("cascade" in setting.name for setting in job.settings):
         return
     if any("rollout.name" in setting.name and setting.value != "vllm" for setting in job.settings):
         return  # the rollout engine is SGLang
     gpus = [gpu for gpu in snapshot.visible_devices() if value_or(gpu.compute_capability, (9, 0))[0] != 9]
-    if not gpus:
+    version = snapshot.version("vllm") if gpus else Absent()  # last, because each release of a range is tried
+    if not is_at_least(version, SINCE) or not is_older(version, OPT_IN):
         return
     yield Problem(
         message=f"vllm {need(version, 'vllm')} may use cascade attention for rollouts, which was wrong "
