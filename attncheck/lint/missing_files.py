@@ -52,20 +52,21 @@ def find_missing_files(job: Job, launch: Launch, reads_deepspeed: bool) -> Itera
     if not bases or launch.is_remote or OTHER_FOLDERS.intersection(launch.launchers):
         return
     words = launch.launcher_words if "accelerate" in launch.launchers else ()
-    for word in _list_values(words, "config_file"):
-        if _is_missing(launch, word, bases):
-            yield _make_problem(launch, word, bases, f"{word.text} does not exist: FileNotFoundError", ACCELERATE)
     entries = (entry for entry in launch.launcher_entries if entry.name == "deepspeed_config.deepspeed_config_file")
     named = (Word(f"--deepspeed_config_file={entry.value}", entry.span, entry.location) for entry in entries)
-    for word in _list_values((*words, *named), "deepspeed_config_file"):
-        if _is_missing(launch, word, bases):
-            yield _make_problem(launch, word, bases, f"{word.text} does not exist: ValueError", PLUGIN)
-    for word in _list_values(launch.words, "deepspeed") if job.framework in TRAINER_FRAMEWORKS else ():
-        files = [base / word.text for base in bases if (base / word.text).is_file()]
-        if _is_missing(launch, word, bases):
-            text = f"{word.text} does not exist: ValueError"
-            yield _make_problem(launch, word, bases, text, DEEPSPEED, not reads_deepspeed)
-        elif files and not _is_json(files[0]):
+    own = _list_values(launch.words, "deepspeed") if job.framework in TRAINER_FRAMEWORKS else []
+    checks = (
+        (_list_values(words, "config_file"), "FileNotFoundError", ACCELERATE, False),
+        (_list_values((*words, *named), "deepspeed_config_file"), "ValueError", PLUGIN, False),
+        (own, "ValueError", DEEPSPEED, not reads_deepspeed),
+    )
+    for values, error, evidence, is_mild in checks:
+        for word in values:
+            if _is_missing(launch, word, bases):
+                yield _make_problem(launch, word, bases, f"{word.text} does not exist: {error}", evidence, is_mild)
+    for word in own:
+        file = next((base / word.text for base in bases if (base / word.text).is_file()), None)
+        if file is not None and not _is_json(file):
             text = f"{word.text} is not JSON: JSONDecodeError"
             yield _make_problem(launch, word, bases, text, DEEPSPEED, not reads_deepspeed)
 
