@@ -191,7 +191,8 @@ def _list_folder(folder: Path) -> tuple[tuple[str, str, str, str], ...]:
 def _drop_other_environments(rows: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
     """Return the rows without files that contradict a pin of an earlier file: their other pins are not next to it."""
     pins = {row[0]: row[1] for row in reversed(rows) if row[1]}
-    others = {row[3] for row in rows if row[1] and not _is_same(row[1], pins[row[0]])}
+    pinned = ((row[3], row[1], pins[row[0]]) for row in rows if row[1])
+    others = {file for file, pin, first in pinned if not (_is_same(pin, first) or first.startswith(f"{pin}."))}
     return [row for row in rows if row[3] not in others]
 
 

@@ -61,6 +61,7 @@ def lint_tree(folder: Path, target: str) -> Report:
         ({"swift.yml": "name: swift\ndependencies:\n  - pip:\n      - ms-swift==3.5.1\n"}, "ms-swift", "3.5.1"),
         ({"requirements.txt": "trl==0.15.0\n", "environment.yml": f"{CONDA}trl==0.15.0\n"}, "accelerate", "0.29.2"),
         ({"requirements.txt": "trl==0.15.0\n", "environment.yml": f"{CONDA}trl==0.9.6\n"}, "accelerate", ""),
+        ({"requirements.txt": "torch==2.5.1\n", "environment.yml": f"{CONDA}pytorch=2.5\n"}, "accelerate", "0.29.2"),
         ({f"{name}.yml": f"dependencies:\n  - transformers==4.5{name}.0\n" for name in "12"}, "transformers", ""),
         (
             {f"{name}.yml": f"dependencies:\n  - trl==1.{len(name)}.0\n" for name in ("env_eval", "environment")},
