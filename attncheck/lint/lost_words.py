@@ -37,6 +37,8 @@ SETS_ANY = re.compile(
 NO_WORD = "bash(1), Word Splitting: an unquoted variable that is not set becomes no word, not an empty one"
 REFUSED = "bash refuses the script before it starts this command"
 PROSE = (".md", ".rst", ".txt")  # whose commands are between sentences
+JOINED = re.compile(r"^[ \t]*(\w+)=[^\s\\]+\\\n(\w+)=", re.MULTILINE)
+JOINS = "bash(1), QUOTING: a backslash and a newline are removed, so that the words around them are one"
 EVIDENCE = "bash(1), QUOTING: only a backslash right before the end of the line continues it"
 
 
@@ -45,7 +47,7 @@ def add_lost_words(job: Job, launch: Launch) -> Job:
 
     A problem with one of these words being absent is left out.
     """
-    checks = (_find_unused_arrays, _find_unset_values, find_script_faults, _find_blank_words)
+    checks = (_find_unused_arrays, _find_unset_values, find_script_faults, _find_blank_words, _find_joined_variables)
     job = replace(job, problems=(*job.problems, *(problem for check in checks for problem in check(launch))))
     problems = tuple(find_lost_words(launch))
     lost = {name.partition("=")[0].lstrip("-+~") for name in _list_lost(launch)} - {""}
@@ -94,6 +96,18 @@ def _find_blank_words(launch: Launch) -> Iterator[SettingProblem]:
     make_problem = partial(SettingProblem, advice="leave out this backslash", mild=True, universal=True)
     blanks = (word for word in launch.whole[:-1] if is_escaped_blank(word, launch.source))
     yield from (make_problem("refuses", text, (EVIDENCE,), word.location) for word in blanks)
+
+
+def _find_joined_variables(launch: Launch) -> Iterator[SettingProblem]:
+    """Yield the problem of a variable right behind a continued line: it belongs to the value of the one before."""
+    text, start = launch.source.text, launch.whole[0].span[0] if launch.whole and launch.source.kind == "shell" else 0
+    for match in JOINED.finditer(text, 0, max(start, 0)):
+        if "\n" not in text[match.end() : start].replace("\\\n", ""):
+            line = text.count("\n", 0, match.end()) + 1
+            message = f"{match[2]} is not set: the backslash before it makes it part of the value of {match[1]}"
+            advice = f"put a blank before the backslash of line {line - 1}"
+            location = SourceLocation(launch.source.name, line, 1)
+            yield SettingProblem("ignores", message, (JOINS,), location, advice=advice, universal=True)
 
 
 def _find_unused_arrays(launch: Launch) -> Iterator[SettingProblem]:

@@ -397,3 +397,10 @@ def test_what_a_launch_of_an_unknown_program_loses_is_said(tmp_path: Path, comme
     request = Request((read_source(str(tmp_path / "run.sh")),))
     report = run.run(s.h200(), request, read_model, read_no_file)
     assert {item.code for item in report.findings} & {"ATN441", "ATN443"} == codes
+
+
+@pytest.mark.parametrize(("blank", "count"), [("", 1), (" ", 0)])
+def test_a_variable_right_behind_a_backslash_is_not_set(tmp_path: Path, blank: str, count: int) -> None:
+    write_tree(tmp_path, {"run.sh": f"NAME=a-2{blank}\\\nCUDA_VISIBLE_DEVICES=0 \\\n{COMMAND}\n"})
+    report = run.run(s.h200(), Request((read_source(str(tmp_path / "run.sh")),)), read_model, read_no_file)
+    assert len([item for item in report.findings if "CUDA_VISIBLE_DEVICES is not set" in item.message]) == count
