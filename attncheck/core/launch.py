@@ -120,6 +120,7 @@ class MadeTrainer(NamedTuple):
     forwards: tuple[SourceLocation, ...] = ()  # of the program's own models that it loads, if they take no **kwargs
     is_plain: bool = False  # whether every model that it loads has one of these
     head: str = ""  # of every model that it loads: "ForTokenClassification"
+    pads_with_end: SourceLocation | None = None  # where pad_token becomes eos_token, if it has no own collator
     unfused: SourceLocation | None = None  # where the program switches off SDPA's flash and memory-efficient kernels
 
 

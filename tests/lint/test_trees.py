@@ -1409,3 +1409,30 @@ def test_a_copy_of_verl_s_fine_tuning_trainer_is_recognised(tmp_path: Path, pack
     keys = "model.partial_pretrain=m data.micro_batch_size_per_gpu=4 data.train_batch_size=256"
     report = lint_text(tmp_path, program, f"torchrun --nproc_per_node=8 train.py {keys}\n", "h100x8")
     assert [launch.job.trainer for launch in launches_of(report)] == ["sft"] * count
+
+
+PADDED_PROGRAM = """
+from trl import SFTConfig, SFTTrainer
+from transformers import AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained("m")
+LINE
+trainer = SFTTrainer(model="m", args=SFTConfig(output_dir="o"), tokenizer=tokenizer, train_dataset=rows()MORE)
+trainer.train()
+"""
+PADS = "tokenizer.pad_token = tokenizer.eos_token"
+
+
+@pytest.mark.parametrize(
+    ("line", "more", "version", "count"),
+    [
+        (PADS, "", "0.12.2", 1),
+        (PADS, "", "0.17.0", 0),
+        (PADS, ", data_collator=own", "0.12.2", 0),
+        (f"if tokenizer.pad_token is None:\n    {PADS}", "", "0.12.2", 0),
+        (f'{PADS}\ntokenizer.pad_token = "<pad>"', "", "0.12.2", 0),
+    ],
+)
+def test_an_end_that_pads_has_no_loss(tmp_path: Path, line: str, more: str, version: str, count: int) -> None:
+    program = PADDED_PROGRAM.replace("LINE", line).replace("MORE", more)
+    report = lint_text(tmp_path, program, "python train.py\n", f"h100x8,trl={version},transformers=4.46.3")
+    assert len([finding for finding in report.findings if "eos_token gets no loss" in finding.message]) == count

@@ -17,7 +17,12 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def find_certain_calls(modules: Sequence[SourceModule]) -> Iterator[tuple[SourceModule, ast.Call]]:
-    """Yield the calls that the first module certainly makes, also those in functions of the others.
+    """Yield the calls that the first module certainly makes, also those in functions of the others."""
+    yield from ((module, node) for module, node in find_certain_nodes(modules) if isinstance(node, ast.Call))
+
+
+def find_certain_nodes(modules: Sequence[SourceModule]) -> Iterator[tuple[SourceModule, ast.AST]]:
+    """Yield the statements and expressions that the first module certainly runs.
 
     A name means a function of its module or an imported one, `x.name` a function of an imported module or a method of
     a class that is named: `trainer.train()` calls no function `train` of another module.
@@ -36,9 +41,8 @@ def find_certain_calls(modules: Sequence[SourceModule]) -> Iterator[tuple[Source
     while waiting:
         module, body = waiting.pop(0)
         for node in _walk(_iter_certain(body)):
-            if isinstance(node, ast.Call):
-                yield module, node
-            elif isinstance(node, ast.Attribute):
+            yield module, node
+            if isinstance(node, ast.Attribute):
                 attributes.add(node.attr)
                 imported |= {node.attr} if _is_imported(module, join_name(node).partition(".")[0]) else set()
             elif isinstance(node, ast.Name):

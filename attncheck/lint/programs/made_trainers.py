@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from attncheck.core.launch import NOWHERE, MadeTrainer, Setting, SourceLocation
 from attncheck.doctor.probes.payload.links.source import imported_modules
 from attncheck.lint.files.traced_models import loads_model, trace_models
-from attncheck.lint.programs.certain_calls import find_certain_calls
+from attncheck.lint.programs.certain_calls import find_certain_calls, find_certain_nodes
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
 from attncheck.lint.programs.syntax import list_imports, list_kind
 
@@ -26,6 +26,8 @@ SCALES = ("gradient_accumulation_steps", "model_accepts_loss_kwargs", "loss_is_s
 MEANS = ("cross_entropy(", "CrossEntropyLoss(", ".mean(", ".loss", "['loss']", "outputs[0]")
 FUSED = {"enable_flash_sdp", "enable_mem_efficient_sdp"}
 SWITCH = re.compile(rf"torch\.backends\.cuda\.({'|'.join(sorted(FUSED))})\((?:enabled=)?False\)")
+PADS_WITH_END = re.compile(rb"(\w+)\.pad_token = \1\.eos_token")
+QUOTED_NAME = re.compile(rb"[\"']pad_token[\"']")  # add_special_tokens({"pad_token": "[PAD]"})
 SPREADING = {"auto", "balanced", "balanced_low_0", "sequential"}
 Class = tuple[str, SourceModule, ast.ClassDef]
 
@@ -60,7 +62,20 @@ def find_made(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[
     reading = _read_loss(made[0][1], head == "ForCausalLM", spread)
     is_plain = bool(plain) and all(plain) and len(plain) == len(origins) and not _scales(made[0][1])
     made_trainer = reading._replace(forwards=tuple(dict.fromkeys(filter(None, plain))), is_plain=is_plain, head=head)
-    return tuple(keywords), made_trainer
+    return tuple(keywords), made_trainer._replace(pads_with_end=_find_padding_with_end(modules, made[0][0]))
+
+
+def _find_padding_with_end(modules: Sequence[SourceModule], trainer: ast.Call) -> SourceLocation | None:
+    """Return where a program certainly sets `pad_token = eos_token`, if the trainer has its default collator."""
+    has_own = len(trainer.args) > 2 or any(word.arg in (None, "data_collator") for word in trainer.keywords)
+    if has_own or not any(PADS_WITH_END.search(module.content) for module in modules):
+        return None
+    assigned = [pair for pair in find_certain_nodes(modules) if isinstance(pair[1], ast.Assign)]
+    places = [(module, node) for module, node in assigned if PADS_WITH_END.fullmatch(ast.unparse(node).encode())]
+    nodes = [node for module in modules for node in list_kind(module.body, ast.Attribute)] if places else []
+    stored = [node for node in nodes if node.attr == "pad_token" and isinstance(node.ctx, ast.Store)]
+    is_only = len(stored) == 1 and not any(QUOTED_NAME.search(module.content) for module in modules)
+    return SourceLocation(places[0][0].shown_path, places[0][1].lineno, 1) if is_only else None
 
 
 def _find_plain_forward(tree: SourceTree, module: SourceModule, load: ast.Call) -> SourceLocation | None:

@@ -469,11 +469,20 @@ def liger_loss_replaced(reading: LaunchReading) -> Iterator[SettingProblem]:
         )
 
 
+def end_not_learned(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """Check for a pad_token that is the eos_token: transformers' collator gives it no loss, wherever it stands."""
+    place, constraint = reading.launch.made.pads_with_end, reading.find_constraint(constraints.PADDING_HAS_NO_LOSS)
+    if place is not None and constraint is not None and reading.trainer == "sft":
+        text = "pad_token is eos_token, so that eos_token gets no loss: the model does not learn to predict it"
+        advice = "set pad_token to another token, such as unk_token; or TRL 0.16 or newer, which masks by position"
+        yield SettingProblem("wrong", text, (constraint.evidence,), place, advice=advice, mild=True)
+
+
 BEHAVIOURS: tuple[Callable[[LaunchReading], Iterator[SettingProblem]], ...] = (
     missing_command, wrapped_packing, requeued_packing, missing_positions, dense_mask, padding_free_max_length,
     packing_without_max_length, packed_images, packing_with_context_parallelism, online_parallelism_refused,
     dpo_padding_free_ignored, data_parallel_refused,
     ulysses_without_positions, cut_image_tokens, missing_token_types,
     uneven_generation_groups, recurrent_layers_leak,
-    liger_loss_replaced,
+    liger_loss_replaced, end_not_learned,
 )  # fmt: skip
