@@ -70,7 +70,7 @@ def _find_padding_with_end(modules: Sequence[SourceModule], trainer: ast.Call) -
     has_own = len(trainer.args) > 2 or any(word.arg in (None, "data_collator") for word in trainer.keywords)
     if has_own or not any(PADS_WITH_END.search(module.content) for module in modules):
         return None
-    assigned = [pair for pair in find_certain_nodes(modules) if isinstance(pair[1], ast.Assign)]
+    assigned = [(module, node) for module, node in find_certain_nodes(modules) if isinstance(node, ast.Assign)]
     places = [(module, node) for module, node in assigned if PADS_WITH_END.fullmatch(ast.unparse(node).encode())]
     nodes = [node for module in modules for node in list_kind(module.body, ast.Attribute)] if places else []
     stored = [node for node in nodes if node.attr == "pad_token" and isinstance(node.ctx, ast.Store)]
