@@ -32,8 +32,8 @@ PLUGIN = (
 )
 CURRENT = "."
 MISSING_FILE = "hydra-core 1.3.2 _internal/defaults_list.py, config_not_found_error: Could not find"
-REGISTERS = re.compile(rb"\bConfigStore\b|\bSearchPathPlugin\b")
-MAX_MODULES, MAX_SHOWN = 60, 8
+REGISTERS = re.compile(rb"\bConfigStore\b|\bSearchPathPlugin\b|\bhydra_zen\b")
+MAX_MODULES, MAX_SHOWN = 400, 8
 LOADING = ("slime",)  # --custom-rm-path module.function
 LOAD_FUNCTION = "slime 0.3.1 slime/utils/misc.py, load_function: importlib.import_module"
 FUNCTION = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*)\.[A-Za-z_]\w*")
