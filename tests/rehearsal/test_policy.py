@@ -23,7 +23,6 @@ FAULTS: dict[str, tuple[str, str, int]] = {
         1,
     ),
     "end_lost_by_rows": ("ATN433", r"the end of each response is not a target; the mean over .*rows", 1),
-    "temperature_before": ("ATN433", r"divided by the temperature, 0.6, as those of the probabilities before", 1),
     "temperature_lost": ("ATN433", r"the logits are not divided by the temperature, 0.7", 1),
     "first_token_lost": ("ATN433", r"the first token of each response is not a target", 1),
     "mean_of_batches": ("ATN433", r"the mean over each batch's target tokens, averaged over batches \(3 times it\)", 1),
@@ -64,7 +63,7 @@ def rehearse(
     }
     ended = server.run([str(SCRIPT), str(folder / "model")], environ, watch, ranks)
     assert set(ended["statuses"]) == {0}, ended
-    policy = PolicyGradient(temperature={"temperature_lost": 0.7, "temperature_before": 0.6}.get(fault, 1.0))
+    policy = PolicyGradient(temperature=0.7 if fault == "temperature_lost" else 1.0)
     return judge(folder, watch, replace(POLICY, policy=policy))
 
 

@@ -150,9 +150,7 @@ def _iter_faults(evidence: Evidence, documented: Definition) -> Iterator[tuple[E
     ]
     if evidence.truth.temperature != 1.0 and evidence.truth.memory is None:
         text = f"the logits are not divided by the temperature, {evidence.truth.temperature:g}"
-        for is_ratio in (False, True):
-            reading = replace(evidence, truth=evidence.truth.without_temperature(is_ratio))
-            readings.append((reading, text + ", as those of the probabilities before the step are" * is_ratio))
+        readings.append((replace(evidence, truth=evidence.truth.with_temperature(1.0)), text))
     for name in dict.fromkeys((documented.normalisation, *NORMALISATIONS)):
         also = f"; {NORMALISATION_TEXTS[name]}" * (name != documented.normalisation)
         yield from ((own, replace(documented, normalisation=name), text + also) for own, text in readings)

@@ -86,9 +86,6 @@ def _remember(compute: Any) -> Any:
     return answer
 
 
-CLIPPED = 0.2  # how far a ratio may be from 1, by PPO's and GRPO's default
-
-
 class TruthModel:
     """The model in a rehearsal's folder, in any dtype; `temperature` divides its logits.
 
@@ -116,7 +113,6 @@ class TruthModel:
             self.model.train()
         self._keep_states()
         self.autocast, self.temperature, self.token_loss = autocast, temperature, token_loss
-        self.divisor = 1.0  # of the logits whose probabilities divide a ratio
         self.pictures = read_pictures(folder.parent, self.model)
         self._hidden: Tensor | None = None
         self._truths: dict[tuple[int, ...], DocumentTruth] = {}
@@ -130,13 +126,10 @@ class TruthModel:
         if head is not None:
             head.register_forward_pre_hook(self._keep_input)
 
-    def without_temperature(self, is_ratio: bool) -> "TruthModel":
-        """Return the same model whose logits are not divided.
-
-        `is_ratio`: its losses are weighted, and clipped, by their ratio to the probabilities of the divided logits.
-        """
+    def with_temperature(self, temperature: float) -> "TruthModel":
+        """Return the same model with another temperature."""
         other = copy.copy(self)
-        other.temperature, other.divisor, other._truths = 1.0, self.temperature if is_ratio else 1.0, {}
+        other.temperature, other._truths = temperature, {}
         other._keep_states()
         return other
 
@@ -228,17 +221,7 @@ class TruthModel:
 
         Parameters without influence on the sum are left out.
         """
-
-        def compute(logits: Tensor) -> Tensor:
-            losses = compute_token_losses(logits, labels, self.token_loss)
-            if self.divisor == 1.0:
-                return losses
-            before = compute_token_losses(logits.detach() / self.divisor, labels, self.token_loss)
-            ratio = (before - losses.detach()).exp()
-            is_clipped = torch.where(weights > 0, ratio > 1.0 + CLIPPED, ratio < 1.0 - CLIPPED)
-            return losses * ratio.masked_fill(is_clipped, 0.0)
-
-        return self.differentiate(tokens, weights, compute)[1]
+        return self.differentiate(tokens, weights, lambda own: compute_token_losses(own, labels, self.token_loss))[1]
 
     def differentiate(
         self, tokens: Sequence[int], weights: Tensor, function: Callable[[Tensor], Tensor]

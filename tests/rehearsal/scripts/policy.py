@@ -30,9 +30,9 @@ def lay_rows(rollouts, padding: int):
     return pad(rows, True, padding), pad(seen, True, 0), pad(counts, True, False)
 
 
-def compute_log_probs(model, tokens, mask, temperature: float = 1.0) -> torch.Tensor:
+def compute_log_probs(model, tokens, mask) -> torch.Tensor:
     """Return the log-probability of each token after the first: (rows, seqlen - 1)."""
-    logits = model(input_ids=tokens, attention_mask=mask, use_cache=False).logits[:, :-1] / temperature
+    logits = model(input_ids=tokens, attention_mask=mask, use_cache=False).logits[:, :-1]
     return -functional.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none")
 
 
@@ -93,10 +93,6 @@ def take_step(model, optimizer, rollouts, handed, record, padding: int, world_si
     for batch in range(0, ROWS, BATCH):
         rows = slice(batch, batch + BATCH)
         ratio = (compute_log_probs(model, tokens[rows], mask[rows]) - old[rows]).exp()
-        if FAULT == "temperature_before":
-            divided = compute_log_probs(model, tokens[rows], mask[rows], 0.6)
-            ratio = (compute_log_probs(model, tokens[rows], mask[rows]) - divided.detach()).exp()
-            ratio = torch.where(advantages[rows] > 0, ratio.clamp(max=1.2), ratio.clamp(min=0.8))
         losses = (-advantages[rows] * ratio)[counted[rows]]
         loss = losses.mean() if FAULT == "mean_of_batches" else losses.sum() / total * world_size
         if FAULT == "end_lost_by_rows":
