@@ -4,6 +4,7 @@ A check that depends on a replaced part would judge the replacement. A failure w
 holds for the launch, so these differences only turn passes into "unknown".
 """
 
+import contextlib
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_res
 from attncheck.lint.fields.effects import find_effect
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
 from attncheck.lint.rewriting import ReadLaunch
+from attncheck.rehearsal.columns import find_script
 from attncheck.rehearsal.continuing import EPOCHS, RESUMED
 
 CONSEQUENCE = "a consequence of the failed"  # check, which is not asked either
@@ -28,7 +30,8 @@ TRAINER = "model and trainer"
 LENGTHS = ("max_length", "max_seq_length", "cutoff_len", "sequence_len")
 DTYPES = ("dtype", "torch_dtype", "bf16", "fp16", "precision", "param_dtype")
 EVALUATES = ("eval_strategy", "evaluation_strategy", "eval_on_start", "do_eval", "val_set_size")
-EVALUATED = "an evaluation of"  # begins the watcher's note
+EVALUATED, SAVED = "an evaluation of", "loaded again"  # in the watcher's lines
+SAVES = re.compile(r"\.save_(model|pretrained)\(")
 QUANTISED = ("load_in_4bit", "load_in_8bit", "quantization_bit", "quant_bits")
 SHARED_BY = "sequence_parallel_size"  # 360-LLaMA-Factory's
 SHARING = re.compile(r"packing|packed|padding_free|flatten|remove_padding")
@@ -141,8 +144,15 @@ def list_unasked(
     job, script = read.job, read.recognised.launch.file
     twins = " ".join(deciding_reason(result) for result in results if result.check == "twin" and result.outcome == "ok")
     is_set = any((get_setting(job, name) or "no").lower() not in OFF_VALUES for name in EVALUATES)
-    is_tried = any(note.startswith(EVALUATED) for result in results for note in result.notes)
-    if not is_tried and (is_set or (script is not None and ".evaluate(" in script.text)):
+    texts = [text for own in results for text in (*own.notes, *own.warnings, *own.violations)]
+    written = find_script(read.recognised.launch)
+    own = script.text if script is not None else ""
+    with contextlib.suppress(OSError):
+        own += written.read_text(encoding="utf-8", errors="replace") if written is not None else ""
+    if SAVES.search(own) and not any(SAVED in text for text in texts):
+        yield "what is saved"
+    is_tried = any(text.startswith(EVALUATED) for text in texts)
+    if not is_tried and (is_set or ".evaluate(" in own):
         yield "evaluation"
     continued = " ".join(note for result in results if result.check == "repeat" for note in result.notes)
     resumes = any(find_effect(own.name, "", own.value) == "resume" and own.value for own in job.settings)

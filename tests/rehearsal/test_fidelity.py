@@ -204,10 +204,13 @@ def test_what_a_twin_answers_is_asked() -> None:
     assert unasked(halves, "skipped") >= both
 
 
-def test_a_script_that_evaluates() -> None:
-    source = Source("train.py", SCRIPT, "python")
+def test_a_script_that_evaluates_and_saves() -> None:
+    source = Source("train.py", f"{SCRIPT}\ntrainer.save_model('final')\n", "python")
     (launch,) = read_launches(laptop(), source, lambda name: Absent("no"), lambda path: None)
-    assert "evaluation" in list_unasked(launch, Objective(), False)
+    both = {"evaluation", "what is saved"}
+    assert both <= {*list_unasked(launch, Objective(), False)}
+    notes = "an evaluation of 8 rows gives eval_loss", "what train.py:9 saves: loaded again, it computes the same"
+    assert both.isdisjoint(list_unasked(launch, Objective(), False, [CheckResult("update", notes=notes)]))
 
 
 @pytest.mark.parametrize(

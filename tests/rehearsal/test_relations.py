@@ -118,6 +118,17 @@ def test_the_best_checkpoint_has_the_best_metric(
     assert [*read(recorder)] == kinds, read(recorder)
 
 
+def test_the_metric_that_a_script_chooses_by_is_read_as_it_is_written(
+    recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rehearsal replaces it, because it evaluates nothing."""
+    args = SimpleNamespace(metric_for_best_model=None, greater_is_better=None)
+    given = {"metric_for_best_model": "eval_accuracy", "greater_is_better": False}
+    monkeypatch.setattr(relations, "GIVEN", {id(args): (args, (), given, {})})
+    relations.ask_metrics(recorder, SimpleNamespace(args=args, model=None, compute_metrics=None))
+    assert [*read(recorder)] == ["warnings"]
+
+
 def collate(rows: list[dict[str, Any]], fault: str = "") -> dict[str, torch.Tensor]:
     """Return a padded batch whose prompts have no labels."""
     size = (min if fault == "shortest" else max)(len(row["input_ids"]) for row in rows)
