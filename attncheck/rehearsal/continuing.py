@@ -4,19 +4,27 @@ The watcher's `continuing.py` takes the steps. Which of them are asked is what t
 nothing cannot resume, and a launch of one epoch has no second.
 """
 
+import contextlib
+import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.job import Job
 from attncheck.core.results.smoke import CheckResult
 from attncheck.doctor.rules.transformers.resume_changes_training import ONE_EPOCH
+from attncheck.lint.fields.effects import find_effect
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting, is_on
+from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal.ending import NETWORK_ERRORS, WRITE_ERRORS
 
 NAMED, SEED = 3, "a second start with the seed of the launch"
 RESUMED, EPOCHS = "resumed after step", "two epochs"  # begin the notes on what continues as it should
 ADAPTER = re.compile(r"\.lora_|adapter")  # scripts draw theirs before a Trainer sets the seed, as PEFT's examples do
+MAX_STATE_BYTES = 16 << 20
 DRIFT = 0.05  # of the distance that the steps after the checkpoint move the weights
 PARTS = {"save": "saving a checkpoint", "load": "resuming from a checkpoint"}
 REFUSALS = (*NETWORK_ERRORS, *WRITE_ERRORS)  # of the rehearsal
@@ -28,6 +36,31 @@ def list_questions(job: Job) -> str:
     repeats = get_setting(job, "num_train_epochs", "num_epochs") not in ONE_EPOCH
     is_seeded = get_setting(job, "seed") is not None
     return " ".join(["saves"] * saves + ["epochs"] * repeats + ["start"] * is_seeded)
+
+
+def list_resumed(read: ReadLaunch) -> list[str]:
+    """Return the checkpoints that options of a script name, which a rehearsal's small model cannot load."""
+    words = [word.text for word in read.recognised.launch.words]
+    pairs = [word.partition("=")[::2] if "=" in word else (word, other) for word, other in zip(words, [*words[1:], ""])]
+    return [value for name, value in pairs if name[:1] == "-" and value[:1] not in "-" and _is_resume(name, value)]
+
+
+def _is_resume(name: str, value: str) -> bool:
+    return find_effect(name, "", value) == "resume" and value.lower() not in (*OFF_VALUES, "true", "auto")
+
+
+def list_lost_files(read: ReadLaunch) -> Iterator[str]:
+    """Yield a line for each file or folder that the state of a resumed checkpoint names, and that is not here.
+
+    transformers 5.16.1 trainer.py ends with FileNotFoundError after the training if it is the best checkpoint and
+    others are deleted (`save_total_limit`); 5.17.0 does not load it.
+    """
+    for path in list_resumed(read):
+        with contextlib.suppress(CannotRead, ValueError, AttributeError):
+            state = Path(read.recognised.launch.folder, path, "trainer_state.json")
+            for name, value in json.loads(read_bounded(state, MAX_STATE_BYTES)).items():
+                if isinstance(value, str) and os.path.isabs(value) and not os.path.exists(value):
+                    yield f"{path}, which the launch resumes, names {name}={value}, which is not on this machine"
 
 
 def find_crash(record: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from attncheck.lint.fields.effects import find_effect
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal.columns import find_script
-from attncheck.rehearsal.continuing import EPOCHS, RESUMED
+from attncheck.rehearsal.continuing import EPOCHS, RESUMED, list_resumed
 
 CONSEQUENCE = "a consequence of the failed"  # check, which is not asked either
 ROLLOUTS = "source of the rollouts"
@@ -158,6 +158,7 @@ def list_unasked(
     resumes = any(find_effect(own.name, "", own.value) == "resume" and own.value for own in job.settings)
     if resumes and RESUMED not in continued:
         yield "a resumed training"
+    yield from (f"resuming from {path}" for path in list_resumed(read))
     if EPOCHS not in continued:
         yield "later epochs"
     if job.plan.accumulation > 1:

@@ -23,7 +23,7 @@ from attncheck.lint.frameworks.own_loop.reading import LENGTH_OF_TRAINING
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal import cutting, execution, missing
 from attncheck.rehearsal.columns import freezes_parameters
-from attncheck.rehearsal.continuing import judge_continued, list_questions
+from attncheck.rehearsal.continuing import judge_continued, list_lost_files, list_questions
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.effects import list_effects, list_idle_rates, list_stated, list_unshown
 from attncheck.rehearsal.ending import excuse_stand_in, judge_end
@@ -147,7 +147,8 @@ def _run_again(
 def _add_effects(stage: Stage, results: Sequence[CheckResult]) -> list[CheckResult]:
     """Return the results with settings without an effect, which updates of weights show, and the script's functions."""
     effects = execution.read_answers(stage.folder, "effects")
-    lines = (*list_effects(effects), *list_idle_rates(stage.read, execution.read_rates(stage.folder)))
+    rates = execution.read_rates(stage.folder)
+    lines = (*list_effects(effects), *list_idle_rates(stage.read, rates), *list_lost_files(stage.read))
     answers: list[dict[str, Any]] = [{"check": "update", "warnings": lines, "notes": [*list_unshown(effects)]}]
     answers += execution.read_answers(stage.folder, "relations")
     for answer in answers:

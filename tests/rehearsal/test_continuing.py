@@ -13,7 +13,7 @@ import pytest
 from attncheck.core.job import Job
 from attncheck.core.launch import NOWHERE, Setting
 from attncheck.core.results.smoke import CheckResult, judge_result
-from attncheck.rehearsal.continuing import find_crash, judge_continued, list_questions
+from attncheck.rehearsal.continuing import find_crash, judge_continued, list_lost_files, list_questions
 from attncheck.rehearsal.execution import read_continued
 from tests.rehearsal.staging import SCRIPTS, ForkServer
 
@@ -142,3 +142,13 @@ def test_an_epoch_that_a_script_continues_has_the_rest_of_its_rows(
     result = judge_continued(read_continued(str(tmp_path)), make_job())
     warnings = result.warnings if result is not None else ()
     assert len(warnings) == bool(text) and all(warning.endswith(text) for warning in warnings), warnings
+
+
+@pytest.mark.parametrize(("best", "count"), [("/mnt/other/checkpoint-6", 1), (str(Path(__file__)), 0), (None, 0)])
+@pytest.mark.parametrize("words", ["--resume old", "--resume=old"])
+def test_a_resumed_checkpoint_names_what_is_here(words: str, best: str | None, count: int, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "trainer_state.json").write_text(json.dumps({"best_model_checkpoint": best, "epoch": 1.0}))
+    launch = SimpleNamespace(words=[SimpleNamespace(text=text) for text in words.split()], folder=str(tmp_path))
+    lines = [*list_lost_files(cast(Any, SimpleNamespace(recognised=SimpleNamespace(launch=launch))))]
+    assert len(lines) == count and all("best_model_checkpoint=/mnt/other" in line for line in lines)

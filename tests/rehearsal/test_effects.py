@@ -18,6 +18,7 @@ from attncheck.rehearsal.watcher import absent
 from attncheck.rehearsal.watcher import effects as watcher
 from attncheck.rehearsal.watcher.effects import keep_given, watch_adapters, watch_trainer
 
+LAUNCH = SimpleNamespace(words=())
 LORA_PLUS = """\
 from peft.optimizers import create_loraplus_optimizer
 create_loraplus_optimizer(model, AdamW, lr=2e-4, loraplus_lr_ratio=16.0, loraplus_lr_embedding=1e-6)
@@ -239,6 +240,6 @@ def test_a_setting_without_an_effect_is_said_with_the_updates_or_the_run(
     (watch / "effects-0.json").write_text(json.dumps(record))
     (watch / "steps-0.json").write_text(json.dumps({"steps": [{"rates": [2e-4]}]}))
     monkeypatch.setattr(effects, "find_script", lambda launch: None)
-    stage: Any = SimpleNamespace(folder=str(tmp_path), read=SimpleNamespace(recognised=SimpleNamespace(launch=None)))
+    stage: Any = SimpleNamespace(folder=str(tmp_path), read=SimpleNamespace(recognised=SimpleNamespace(launch=LAUNCH)))
     results = judged_run._add_effects(stage, [CheckResult("run"), CheckResult("update", outcome)])
     assert [result.check for result in results if result.warnings] == [name]

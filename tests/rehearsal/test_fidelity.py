@@ -162,7 +162,12 @@ def test_a_model_that_nothing_trains_is_named(tmp_path: Path) -> None:
     [
         ("", False, ["truncated rows", "later epochs"]),
         ("--eval_strategy steps", True, ["images", "truncated rows", "evaluation", "later epochs"]),
-        ("--resume_from_checkpoint out/9", False, ["truncated rows", "a resumed training", "later epochs"]),
+        (
+            "--resume_from_checkpoint out/9",
+            False,
+            ["truncated rows", "a resumed training", "resuming from out/9", "later epochs"],
+        ),
+        ("--resume_from_checkpoint true", False, ["truncated rows", "a resumed training", "later epochs"]),
         (
             "--eval_strategy no --gradient_accumulation_steps 8",
             False,

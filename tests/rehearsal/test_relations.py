@@ -15,6 +15,7 @@ from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.rehearsal import effects, judged_run
 from attncheck.rehearsal.watcher import relations
 
+LAUNCH = SimpleNamespace(words=())
 PAD = 0
 ROWS = [{"input_ids": [1, *range(2, 4 + n % 5)], "prompt": 2 + n % 2} for n in range(12)]
 
@@ -163,7 +164,7 @@ def test_what_a_function_does_wrong_is_said_of_its_check_or_of_the_run(
 ) -> None:
     relations.report(recorder.folder, "update", **{kind: ["a line"]})
     monkeypatch.setattr(effects, "find_script", lambda launch: None)
-    stage: Any = SimpleNamespace(folder=str(tmp_path), read=SimpleNamespace(recognised=SimpleNamespace(launch=None)))
+    stage: Any = SimpleNamespace(folder=str(tmp_path), read=SimpleNamespace(recognised=SimpleNamespace(launch=LAUNCH)))
     results = judged_run._add_effects(stage, [CheckResult("run"), CheckResult("update", "skipped")])
     failed = {result.check: judge_result(result) for result in results}
     assert failed == (
