@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from .absent import is_guarded
 from .continuing import can_fork
 from .relations import ask_in_fork, report
 from .script_code import find_script_frame, name_line
@@ -47,7 +48,7 @@ class SavedModels:
             try:
                 result = original(model, save_directory, *arguments, **options)
             except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
-                if is_new:
+                if is_new and not is_guarded((type(error).__name__,)):
                     text = f"{place} cannot save the model: {type(error).__name__}: {str(error)[:300]}"
                     report(self._recorder.folder, "update", violations=[text])
                 raise
@@ -72,7 +73,7 @@ class SavedModels:
         self, model: Any, folder: str, place: str, given: Mapping[str, Any] | None, answers: dict[str, Any]
     ) -> None:
         """Compare what a model computes with what the one that is loaded again computes."""
-        loaded, why = _load(model, folder)
+        loaded, why, is_lost = _load(model, folder)
         if loaded is None:
             return
         if given is not None:  # such as averaged weights
@@ -81,9 +82,10 @@ class SavedModels:
         limit = LIMIT if all(value.element_size() > 2 for value in model.parameters()) else HALF_LIMIT
         error, is_first = _measure(own, right), self._is_first(own, limit)
         begin = f"{place} saves a model that"
-        if error > limit:
+        if error > limit or is_lost:
             first = ": those before the first step" * is_first
-            kind = "violations" if is_first or not hasattr(model, "get_base_model") else "warnings"  # of another base
+            is_fault = is_first or is_lost or not hasattr(model, "get_base_model")  # otherwise its base may be another
+            kind = "violations" if is_fault else "warnings"
             answers[kind] = [
                 f"{begin} is not the trained one when it is loaded again: its outputs differ by {error:.2g}{first}{why}"
             ]
@@ -97,34 +99,38 @@ class SavedModels:
         return hasattr(first, "shape") and first.shape == outputs.shape and _measure(outputs, first) <= limit
 
 
-def _load(model: Any, folder: str) -> tuple[Any, str]:
-    """Return the model that a folder's files give, and what they lack; None if it is not known how they are loaded."""
+def _load(model: Any, folder: str) -> tuple[Any, str, bool]:
+    """Return the model that a folder's files give, what they lack, and whether that is trained.
+
+    None if it is not known how they are loaded.
+    """
     if hasattr(model, "get_base_model"):
         return _load_adapter(model, folder)
     if not os.path.exists(os.path.join(folder, "config.json")):
-        return None, ""
+        return None, "", False
     kernels = {"attn_implementation": model.config._attn_implementation, "torch_dtype": model.dtype}
     loaded, keys = type(model).from_pretrained(folder, output_loading_info=True, **kernels)
-    lost, drawn = (sorted(keys[f"{kind}_keys"])[:NAMED] for kind in ("unexpected", "missing"))
-    why = f"; its class has no {', '.join(lost)}" * bool(lost)
-    return loaded, why + f"; the files have no {', '.join(drawn)}" * bool(drawn)
+    lost, drawn = (sorted(keys[f"{kind}_keys"]) for kind in ("unexpected", "missing"))
+    why = f"; its class has no {', '.join(lost[:NAMED])}" * bool(lost)
+    why += f"; the files have no {', '.join(drawn[:NAMED])}" * bool(drawn)
+    trained = {name for name, value in model.named_parameters() if value.requires_grad}
+    return loaded, why, not trained.isdisjoint((*lost, *drawn))
 
 
-def _load_adapter(model: Any, folder: str) -> tuple[Any, str]:
+def _load_adapter(model: Any, folder: str) -> tuple[Any, str, bool]:
     """Return the launch's base model with a saved adapter."""
     config, base = next(iter(model.peft_config.values())), model.get_base_model()
     if not config.base_model_name_or_path or not os.path.exists(os.path.join(folder, "adapter_config.json")):
-        return None, ""
+        return None, "", False
     kernels = {"attn_implementation": base.config._attn_implementation, "torch_dtype": base.dtype}
     start, size = type(base).from_pretrained(config.base_model_name_or_path, **kernels), base.config.vocab_size
     if start.config.vocab_size != size:
         start.resize_token_embeddings(size)
-    safetensors: Any = sys.modules["safetensors"]
+    is_empty, safetensors = False, sys.modules["safetensors"]
     for path in glob.glob(os.path.join(folder, "adapter_model.safetensors")):
         with safetensors.safe_open(path, "pt") as tensors:
-            why = "" if tensors.keys() else "; its file has no tensors"
-            return type(model).from_pretrained(start, folder), why
-    return type(model).from_pretrained(start, folder), ""
+            is_empty = not tensors.keys()
+    return type(model).from_pretrained(start, folder), "; its file has no tensors" * is_empty, is_empty
 
 
 def _compute(model: Any) -> Any:
