@@ -29,6 +29,8 @@ def save(model, first, folder, fault):
     state = {f"module.{name}": value for name, value in model.state_dict().items()}
     averaged = {name: value.clone().mul_(0.9) for name, value in model.state_dict().items()}
     states = {"prefix": state, "averaged": averaged}
+    if fault == "autocast":
+        model._original_forward, model.forward = model.forward, torch.autocast("cpu", torch.bfloat16)(model.forward)
     saved = {"first": first, "copy": copy.deepcopy(model)}.get(fault, model)
     saved.save_pretrained(folder, **({"state_dict": states[fault]} if fault in states else {}))
 """
@@ -42,6 +44,7 @@ def save(model, first, folder, fault):
         ("first", "warnings", "has the weights from before the first step"),
         ("averaged", "notes", READ_BACK),
         ("copy", "notes", READ_BACK),
+        ("autocast", "notes", READ_BACK),
         ("", "notes", READ_BACK),
     ],
 )
@@ -69,4 +72,4 @@ def test_a_saved_model_is_the_trained_one(
     exec(compile(SAVING, str(script), "exec"), scope)
     scope["save"](model, first, tmp_path / "saved", fault)
     (answer,) = [json.loads(path.read_text()) for path in tmp_path.glob("relations-*.json")]
-    assert [*answer] == ["check", kind] and text in answer[kind][0] and "train.py:16" in answer[kind][0], answer
+    assert [*answer] == ["check", kind] and text in answer[kind][0] and "train.py:18" in answer[kind][0], answer

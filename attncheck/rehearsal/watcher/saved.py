@@ -84,7 +84,7 @@ class SavedModels:
         begin = f"{place} saves a model that"
         if error > limit or is_lost:
             first = ": those before the first step" * is_first
-            is_fault = is_first or is_lost or not hasattr(model, "get_base_model")  # otherwise its base may be another
+            is_fault = is_first or is_lost or why  # otherwise other code, or another base, may compute otherwise
             kind = "violations" if is_fault else "warnings"
             answers[kind] = [
                 f"{begin} is not the trained one when it is loaded again: its outputs differ by {error:.2g}{first}{why}"
@@ -134,10 +134,15 @@ def _load_adapter(model: Any, folder: str) -> tuple[Any, str, bool]:
 
 
 def _compute(model: Any) -> Any:
-    """Return a model's outputs for a row, without training mode, and accelerate's autocast; both are restored."""
+    """Return a model's outputs for a row, without training mode and autocast; both are restored.
+
+    accelerate 1.15.0 accelerator.py (`prepare_model` replaces `forward` by one with autocast, and keeps the original).
+    """
     import torch
 
-    wrapped = {name: vars(model).pop(name) for name in ("forward",) if name in vars(model)}
+    own = vars(model)
+    replaced = {"forward": own["forward"]} if "_original_forward" in own else {}
+    own |= {name: own["_original_forward"] for name in replaced}
     modes = [(module, module.training) for module in model.modules()]
     for module, _ in modes:
         module.training = False
@@ -145,11 +150,11 @@ def _compute(model: Any) -> Any:
         with torch.no_grad():
             outputs = model(input_ids=torch.arange(1, TOKENS + 1, device=next(model.parameters()).device)[None])
     finally:
+        own |= replaced
         for module, is_training in modes:
             module.training = is_training
-        vars(model).update(wrapped)
-    own = getattr(outputs, "logits", None)
-    return (outputs[0] if own is None else own).float()
+    logits = getattr(outputs, "logits", None)
+    return (outputs[0] if logits is None else logits).float()
 
 
 def _measure(own: Any, other: Any) -> float:
