@@ -142,7 +142,7 @@ def _compute(model: Any) -> Any:
 
     own = vars(model)
     replaced = {"forward": own["forward"]} if "_original_forward" in own else {}
-    own |= {name: own["_original_forward"] for name in replaced}
+    own |= dict.fromkeys(replaced, own["_original_forward"])
     modes = [(module, module.training) for module in model.modules()]
     for module, _ in modes:
         module.training = False
