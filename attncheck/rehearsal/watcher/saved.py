@@ -141,8 +141,8 @@ def _compute(model: Any) -> Any:
     import torch
 
     own = vars(model)
-    replaced = {"forward": own["forward"]} if "_original_forward" in own else {}
-    own |= dict.fromkeys(replaced, own["_original_forward"])
+    replaced = own.get("forward")
+    own["forward"] = own.get("_original_forward", model.forward)
     modes = [(module, module.training) for module in model.modules()]
     for module, _ in modes:
         module.training = False
@@ -150,7 +150,9 @@ def _compute(model: Any) -> Any:
         with torch.no_grad():
             outputs = model(input_ids=torch.arange(1, TOKENS + 1, device=next(model.parameters()).device)[None])
     finally:
-        own |= replaced
+        own["forward"] = replaced
+        if replaced is None:
+            del own["forward"]
         for module, is_training in modes:
             module.training = is_training
     logits = getattr(outputs, "logits", None)
