@@ -173,7 +173,7 @@ class FirstStep:
                     places = segment.start + targets[segment.start : segment.stop].nonzero().flatten()
                     targets[segment.start : segment.stop] = False
                     targets[places[slice(*self.kept)]] = True
-                targets = self._move(targets)
+            targets = self._move(targets)
             for segment, own in zip(segments, tokens, strict=True):
                 yield Piece(call, number, segment, own, targets)
 
