@@ -60,7 +60,8 @@ class Evaluating:
     """Evaluates as transformers' Trainer does, with the fault that a test gives."""
 
     def __init__(self, fault: str, trained: Any, rows: Any) -> None:
-        self.args = SimpleNamespace(per_device_eval_batch_size=8, metric_for_best_model=None)
+        strategy = "no" if fault == "unevaluated" else "epoch"
+        self.args = SimpleNamespace(per_device_eval_batch_size=8, metric_for_best_model=None, eval_strategy=strategy)
         self.model, self.train_dataset, self.eval_dataset, self.fault = Model(), trained, rows, fault
         self.count = 0
         self.callback_handler = SimpleNamespace(callbacks=[SimpleNamespace(on_evaluate=make_rows)])
@@ -111,6 +112,8 @@ def make_rows(first: int, count: int, fault: str = "") -> list[dict[str, list[in
             "violations",
             "an evaluation changes 1 of 1 parameters of the trained model, with Evaluating",
         ),
+        ("several", "notes", "an evaluation of 8 rows gives eval_loss"),
+        ("unevaluated", "notes", "an evaluation of 8 rows gives eval_loss"),
         ("restored", "notes", "an evaluation of 8 rows gives eval_loss"),
         ("drawn", "notes", "an evaluation of 8 rows gives eval_loss"),
         ("", "notes", "an evaluation of 8 rows gives eval_loss"),
@@ -124,7 +127,9 @@ def test_an_evaluation_runs_and_is_repeated(
     (tmp_path / "data-set-1").touch()
     trained = make_rows(30 if fault not in ("rows", "reworded") else 3, 12)
     trainer = Evaluating(fault, trained, make_rows(3, 12, fault))
-    if fault == "metric":
+    if fault == "several":
+        trainer.eval_dataset = {"first": trainer.eval_dataset}
+    if fault in ("metric", "several", "unevaluated"):
         trainer.args.metric_for_best_model = "eval_f1"
     evaluations.ask_evaluation(SimpleNamespace(folder=str(tmp_path), is_paused=False), trainer)
     (answer,) = [json.loads(path.read_text()) for path in tmp_path.glob("relations-*.json")]

@@ -46,7 +46,10 @@ def ask_evaluation(recorder: Any, trainer: Any) -> None:
 def _evaluate_twice(trainer: Any, rows: Any, answers: dict[str, Any]) -> None:
     """Evaluate the same rows twice, and look for them among those of the training."""
     trainer.args.per_device_eval_batch_size, trainer.args.dataloader_num_workers = BATCH, 0
-    name, modes, seen = read_given(trainer.args, "metric_for_best_model"), set[bool](), list[list[str]]()
+    modes, seen = set[bool](), list[list[str]]()
+    strategy = read_given(trainer.args, "eval_strategy")
+    is_single = rows is trainer.eval_dataset and getattr(strategy, "value", strategy) not in (None, "no")
+    name = is_single and read_given(trainer.args, "metric_for_best_model")
 
     def keep(model: Any, arguments: Any, inputs: Any) -> None:
         modes.add(model.training)
