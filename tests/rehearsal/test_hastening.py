@@ -42,6 +42,7 @@ class Model(torch.nn.Linear):
 @pytest.fixture(autouse=True)
 def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
     loader: Any = dataloader._BaseDataLoaderIter
+    monkeypatch.setenv("ATTNCHECK_WATCH", "")
     monkeypatch.setattr("atexit.register", lambda *arguments: None)
     for owner, name in ((torch.Tensor, "backward"), (torch.nn.Module, "__call__"), (loader, "__next__")):
         monkeypatch.setattr(owner, name, getattr(owner, name))

@@ -35,6 +35,8 @@ def hasten(recorder: Any) -> None:
     from torch.utils.data import dataloader
 
     open(os.path.join(recorder.folder, "hastened"), "w").close()
+    os.environ["ATTNCHECK_WATCH"] = os.path.join(recorder.folder, "after")  # the records of processes that it starts
+    os.makedirs(os.environ["ATTNCHECK_WATCH"], exist_ok=True)
     recorder.is_paused = True
     atexit.register(os._exit, 0)  # first: taking torch apart is slow
     loader: Any = dataloader._BaseDataLoaderIter
