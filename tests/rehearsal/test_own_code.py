@@ -350,7 +350,7 @@ def test_a_schedule_is_made_for_batches_or_for_steps(planned: int, epochs: float
 
 @pytest.mark.parametrize(
     ("planned", "epochs", "warnings"),
-    [(336, 3.0, 0), (340, 3.0, 0), (1350, 3.0, 1), (112, 3.0, 1), (1350, 0.0, 0), (0, 3.0, 0)],
+    [(336, 3.0, 0), (340, 3.0, 0), (10000, 3.0, 0), (1350, 3.0, 1), (112, 3.0, 1), (1350, 0.0, 0), (0, 3.0, 0)],
 )
 def test_a_schedule_is_as_long_as_the_training(planned: int, epochs: float, warnings: int) -> None:
     """Such as one made for batches, which steps with the optimiser; without a number of epochs nothing is known."""

@@ -193,7 +193,8 @@ def _find_other_length(evidence: Evidence) -> Iterator[str]:
     counts = {len(step.schedule) for step in evidence.steps[1 : len(evidence.taken)]}
     planned = evidence.steps[-1].planned if counts == {1} else 0
     length = -(-_count_batches(evidence) // evidence.batches) * evidence.trained_epochs
-    if length and planned and not 1 / OTHER_LENGTH < planned / length < OTHER_LENGTH:
+    is_chosen = planned % ROUND == 0 and planned % _count_batches(evidence) != 0 if length else True  # for other rows
+    if planned and not is_chosen and not 1 / OTHER_LENGTH < planned / length < OTHER_LENGTH:
         yield (
             f"the learning-rate scheduler is made for {planned} steps, but the optimiser takes {length:.0f} in the "
             f"launch's {evidence.trained_epochs:g} epochs"
