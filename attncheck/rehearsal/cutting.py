@@ -68,6 +68,7 @@ ANY_VERSION = {"DISABLE_VERSION_CHECK": "1"}
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of torchrun, accelerate and deepspeed
 FILE_OPTION = "--config"
 LAUNCHER_FILES = ("--config_file", "--config-file")
+SHARDING_FILE = re.compile(r"zero|deepspeed|fsdp", re.IGNORECASE)  # a name of such a file
 PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|swift|trl|axolotl|llamafactory-cli")
 MODULE = re.compile(r"(?!.*\.py$)[A-Za-z_]\w*(\.\w+)+")
 OWN_KEY = re.compile(r"\+?\w+(\.\w+)+")  # not of a group, which Hydra adds by "+" alone
@@ -614,6 +615,8 @@ def _fit_launcher(launch: Launch, cut: JobCut, read_file: ReadFile) -> tuple[Lau
         if option in LAUNCHER_FILES and not any(os.path.isfile(place) or read_file(place) for place in places):
             del whole[index : index + (1 if equals else 2)]
             cut = _add_remarks(cut, (f"{path} was not found: accelerate starts without it",))
+            shards = WITHOUT_SHARDING if SHARDING_FILE.search(path) else {}
+            cut = replace(cut, environ={**cut.environ, **shards})
             break
     return replace(launch, whole=tuple(whole)), cut
 

@@ -56,6 +56,18 @@ def cut(text: str) -> cutting.CutLaunch:
     return cutting.cut_launch(launch, cutting.cut_job(launch, materials), {}, STAGE, materials)
 
 
+@pytest.mark.parametrize(("name", "is_sharded"), [("conf/zero2.yml", True), ("conf/ddp.yaml", False)])
+def test_a_missing_file_of_accelerate_shards_if_its_name_does(name: str, is_sharded: bool) -> None:
+    """DDP replaces it, and takes parameters that a step does not use, as what it replaces does."""
+    environ = cut(f"accelerate launch --config_file {name} {LOOP.removeprefix('python ')}").cut.environ
+    assert ("ATTNCHECK_WITHOUT_SHARDING" in environ) == is_sharded
+
+
+def test_nothing_is_evaluated_before_the_first_step() -> None:
+    command = cut("trl sft --model_name_or_path m --dataset_name d --eval_strategy steps --eval_on_start True").command
+    assert "sft" in command and "eval" not in command
+
+
 def wrote(launch: RehearsedLaunch) -> tuple[str, ...]:
     """Return what a launch wrote outside its folder, or tried to."""
     return (*launch.isolation.written, *launch.isolation.denied)

@@ -198,6 +198,7 @@ def cut_training_arguments(job: Job, materials: Materials) -> dict[str, str]:
         "eval_strategy": DROP,
         "evaluation_strategy": DROP,
         "eval_steps": DROP,
+        "eval_on_start": DROP,
         "do_eval": DROP,
         "load_best_model_at_end": DROP,
         "metric_for_best_model": DROP,
