@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from attncheck.core import codec
 from attncheck.core.rehearsal import DataForm, Objective
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
@@ -32,6 +34,11 @@ CODES = {
     "learning": "ATN436",
     "update": "ATN438",
 }
+
+
+def nightly(*values: Any) -> Any:
+    """Return the values of a test that shows more of what another one shows already: a nightly one."""
+    return pytest.param(*values, marks=pytest.mark.nightly)
 
 
 class ForkServer:

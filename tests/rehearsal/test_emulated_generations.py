@@ -15,6 +15,7 @@ import pytest
 
 from attncheck.lint.fields.rehearsing import find_emulated
 from attncheck.rehearsal import execution
+from tests.rehearsal.staging import nightly
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAM = """
@@ -59,12 +60,12 @@ print(json.dumps([differ(position_ids=borders), differ(position_ids=running), gr
     ("name", "module"),
     [
         ("flash_attention_2", []),
-        ("flash_attention_3", ["flash_attn_interface"]),
-        ("flash_attention_4", ["flash_attn.cute"]),
-        ("kernels-community/flash-attn2", []),
-        ("kernels-community/flash-attn2@v1.0:flash_attn_varlen_func", []),
+        nightly("flash_attention_3", ["flash_attn_interface"]),
+        nightly("flash_attention_4", ["flash_attn.cute"]),
+        nightly("kernels-community/flash-attn2", []),
+        nightly("kernels-community/flash-attn2@v1.0:flash_attn_varlen_func", []),
         ("kernels-community/vllm-flash-attn3", ["flash_attn.flash_attn_3"]),
-        ("someone/flash-attn4", ["flash_attn.cute"]),
+        nightly("someone/flash-attn4", ["flash_attn.cute"]),
     ],
 )
 def test_a_model_attends_by_the_module_of_its_implementation(tmp_path: Path, name: str, module: list[str]) -> None:
@@ -75,7 +76,7 @@ def test_a_model_attends_by_the_module_of_its_implementation(tmp_path: Path, nam
     assert separate < 0.02 < mixed and gradient > 0 and loaded == module and used == name
 
 
-@pytest.mark.parametrize("name", ["kernels-community/vllm-flash-attn3", "flash_attention_4"])
+@pytest.mark.parametrize("name", ["kernels-community/vllm-flash-attn3", nightly("flash_attention_4")])
 def test_sinks(tmp_path: Path, name: str) -> None:
     """gpt-oss attends to its sinks, in its sliding layers too."""
     separate, mixed, gradient, *_ = attend(tmp_path, name, "sinks")

@@ -191,6 +191,7 @@ MUST_BE_KNOWN = (
 )
 
 
+@pytest.mark.nightly
 def test_no_name_gets_a_wrong_type() -> None:
     found = {name: towers.find_type(name) for name in TRUE_TYPES}
     assert {name: kind for name, kind in found.items() if kind and kind != TRUE_TYPES[name]} == {}

@@ -22,7 +22,7 @@ from attncheck.rehearsal.watcher.parameters import read_frequencies
 from attncheck.rehearsal.worker import answering, reading
 from attncheck.rehearsal.worker.checks import documents
 from attncheck.rehearsal.worker.truth import TruthModel
-from tests.rehearsal.staging import SCRIPTS, ForkServer, judge, list_failures, make_materials
+from tests.rehearsal.staging import SCRIPTS, ForkServer, judge, list_failures, make_materials, nightly
 
 SCRIPT = SCRIPTS / "own_class.py"
 OBJECTIVE = Objective("labelled", ("batch_tokens",), "the test")
@@ -56,10 +56,10 @@ def run(server: ForkServer, stages: dict[int, Path], folder: Path, fault: str, o
     ("fault", "options", "code", "text"),
     [
         ("", "", "", ""),
-        ("", "--bf16", "", ""),
-        ("mask", "", "ATN432", "depend on the rest of their batch"),
+        nightly("", "--bf16", "", ""),
+        nightly("mask", "", "ATN432", "depend on the rest of their batch"),
         ("mask", "--bf16", "ATN432", "layers.0"),
-        ("shift", "", "ATN433", "shift"),
+        nightly("shift", "", "ATN433", "shift"),
         ("gradients", "", "ATN434", "layers.0.qkv.weight"),
     ],
 )
@@ -87,14 +87,14 @@ def test_rows_of_a_stream_are_no_error(server: ForkServer, stages: dict[int, Pat
     ("fault", "name", "text", "warned"),
     [
         ("copy", "", "", ""),
-        ("copy leak", "", "layers.0.self_attn", ""),
+        nightly("copy leak", "", "layers.0.self_attn", ""),
         (
             "scaled",
             "OwnLlama",
             "",
             "OwnLlama computes other values than transformers' LlamaForCausalLM .*layers.0.self",
         ),
-        ("scaled leak", "OwnLlama", "depend on the rest of their batch", ""),
+        nightly("scaled leak", "OwnLlama", "depend on the rest of their batch", ""),
     ],
 )
 def test_a_copy_of_a_known_class_is_its_own_reference_if_it_computes_other_values(

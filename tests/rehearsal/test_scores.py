@@ -8,7 +8,7 @@ import pytest
 
 from attncheck.core.rehearsal import UNDOCUMENTED
 from attncheck.core.results.smoke import deciding_reason, judge_result
-from tests.rehearsal.staging import SCRIPTS, ForkServer, judge, list_failures, make_argv, make_materials
+from tests.rehearsal.staging import SCRIPTS, ForkServer, judge, list_failures, make_argv, make_materials, nightly
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_materials(tmp_path_factory.mktemp("materials") / "made")
 
 
-@pytest.mark.parametrize(("place", "failures"), [("padding", {"loss"}), ("end", set())])
+@pytest.mark.parametrize(("place", "failures"), [("padding", {"loss"}), nightly("end", set())])
 def test_a_score_is_read_at_the_last_token(
     place: str, failures: set[str], server: ForkServer, folder: Path, tmp_path: Path
 ) -> None:

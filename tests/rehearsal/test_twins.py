@@ -29,7 +29,7 @@ from attncheck.rehearsal.worker.records import ModelCall, RankRecord
 from attncheck.rehearsal.worker.twins import compare, compare_steps
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Pool
-from tests.rehearsal.staging import ForkServer, make_argv, make_materials
+from tests.rehearsal.staging import ForkServer, make_argv, make_materials, nightly
 from tests.snapshots import laptop
 
 WHOLE = "--per_device_train_batch_size 4 --gradient_accumulation_steps 1"
@@ -57,15 +57,15 @@ def ask(server: ForkServer, folder: Path, tmp_path: Path, fault: str, is_defined
     ("fault", "is_defined", "answer", "text"),
     [
         ("", False, "pass", "give 1 times the gradient (cosine 1.0000)"),
-        ("not_divided_by_accumulation", False, "fail", " times the gradient (cosine 0.9"),
+        nightly("not_divided_by_accumulation", False, "fail", " times the gradient (cosine 0.9"),
         (
             "divided_by_accumulation_twice",
             False,
             "fail",
             "give 0.5 times the gradient (cosine 1.0000); losses differ first",
         ),
-        ("mean_of_batches", False, "warn", "a row's part depends on the other rows of its micro-batch"),
-        ("mean_of_batches", True, "pass", "a row's part depends on the other rows of its micro-batch"),
+        nightly("mean_of_batches", False, "warn", "a row's part depends on the other rows of its micro-batch"),
+        nightly("mean_of_batches", True, "pass", "a row's part depends on the other rows of its micro-batch"),
     ],
 )
 def test_what_accumulating_changes(
@@ -204,6 +204,7 @@ def test_a_reward_models_rows_have_the_prompt_inside(form: DataForm, columns: se
     assert len(rows[0]["chosen"]) == len(rows[0]["rejected"]) == 4 - len(columns)
 
 
+@pytest.mark.nightly
 def test_what_is_drawn_before_a_seed_is_the_same_in_each_run(tmp_path: Path) -> None:
     execution._lay_folders(str(tmp_path))
     command = [sys.executable, "-c", "import torch; print(torch.initial_seed())"]
