@@ -30,7 +30,7 @@ def save(model, first, folder, fault):
     averaged = {name: value.clone().mul_(0.9) for name, value in model.state_dict().items()}
     states = {"prefix": state, "averaged": averaged}
     if fault == "autocast":
-        model._original_forward, model.forward = model.forward, torch.autocast("cpu", torch.bfloat16)(model.forward)
+        model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
     saved = {"first": first, "copy": copy.deepcopy(model)}.get(fault, model)
     saved.save_pretrained(folder, **({"state_dict": states[fault]} if fault in states else {}))
 """

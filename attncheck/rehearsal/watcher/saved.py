@@ -136,23 +136,20 @@ def _load_adapter(model: Any, folder: str) -> tuple[Any, str, bool]:
 def _compute(model: Any) -> Any:
     """Return a model's outputs for a row, without training mode and autocast; both are restored.
 
-    accelerate 1.15.0 accelerator.py (`prepare_model` replaces `forward` by one with autocast, and keeps the original).
+    accelerate 1.15.0 accelerator.py (`prepare_model` replaces `forward` by one that enters autocast).
     """
     import torch
 
-    own = vars(model)
-    replaced = own.get("forward")
-    own["forward"] = own.get("_original_forward", model.forward)
-    modes = [(module, module.training) for module in model.modules()]
+    casts: Any = torch.autocast
+    modes, enter, leave = [(own, own.training) for own in model.modules()], casts.__enter__, casts.__exit__
     for module, _ in modes:
         module.training = False
+    casts.__enter__, casts.__exit__ = (lambda own: own), (lambda *arguments: None)
     try:
         with torch.no_grad():
             outputs = model(input_ids=torch.arange(1, TOKENS + 1, device=next(model.parameters()).device)[None])
     finally:
-        own["forward"] = replaced
-        if replaced is None:
-            del own["forward"]
+        casts.__enter__, casts.__exit__ = enter, leave
         for module, is_training in modes:
             module.training = is_training
     logits = getattr(outputs, "logits", None)
