@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils import data
 
-from attncheck.rehearsal.watcher import batches, script_code
+from attncheck.rehearsal.watcher import absent, batches, script_code
 from attncheck.rehearsal.watcher.modules import is_foreign
 from attncheck.rehearsal.worker.checks.batch import CODE_TEXTS, _tell_code
 
@@ -144,7 +144,7 @@ def test_a_loop_over_epochs_in_one_order(
     """A sampler of ranks draws the same order in each epoch, unless it is given the epoch; evaluations may do so."""
     code: dict[str, list[str]] = {}
     monkeypatch.setattr(script_code, "CODE", code)
-    monkeypatch.setattr(script_code, "is_script", lambda values: (values or {}).get("__name__") == "loops")
+    monkeypatch.setattr(absent, "_is_script_file", lambda name: name.startswith(str(tmp_path)))
     (tmp_path / "loops.py").write_text(LOOPS.replace("MARK", mark))
     helper: Any = ModuleType("loops")  # another file of the script
     helper.__file__, helper.begin = str(tmp_path / "helper.py"), lambda *given: None
@@ -158,7 +158,7 @@ def test_a_loop_over_epochs_in_one_order(
             script_code.note_order(sys._getframe(1), [sampler])
             return iter(())
 
-    values: dict[str, Any] = {"__name__": "loops", "helper": helper}
+    values: dict[str, Any] = {"__name__": "loops", "__file__": str(tmp_path / "loops.py"), "helper": helper}
     exec(compile((tmp_path / "loops.py").read_text(), str(tmp_path / "loops.py"), "exec"), values)
     with torch.set_grad_enabled(trains):
         values["train"](Loader(), sampler, 2)
