@@ -20,14 +20,15 @@ from attncheck.core.launch import NOWHERE, Launch, Setting, SourceLocation
 from attncheck.core.program import Program, ProgramOption
 from attncheck.core.records import replace
 from attncheck.lint.arguments import iter_option_values
-from attncheck.lint.fields.values import NO_VALUE
+from attncheck.lint.fields.values import NO_VALUE, UNCHECKED_KEYS
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.open_ends import CHOOSING_FRAMEWORKS, COULD_NOT_BE_READ
 from attncheck.lint.programs.hydra_configs import CONFIG_OPTIONS
 from attncheck.lint.programs.hydra_overrides import describe_unparsed, find_refused_overrides
 from attncheck.lint.programs.key_readers import find_readers
 from attncheck.lint.programs.known_classes import ANY_RELEASE
-from attncheck.lint.programs.places import find_own_program, find_program
+from attncheck.lint.programs.paths import may_contain
+from attncheck.lint.programs.places import find_own_program, find_program, find_tree
 from attncheck.lint.programs.program import Entry
 from attncheck.lint.programs.records import Origin
 from attncheck.lint.release import ChosenRelease
@@ -111,7 +112,14 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     if not release.is_known:  # another release may behave differently
         job = replace(job, problems=tuple(_soften_guesses(job)))
     of_values = [problem for problem in job.problems if problem.refused_value]
-    unproven = [item for item in of_values if (item.is_registered and not release.is_known) or release.may_be_older()]
+    unproven = [
+        item
+        for item in of_values
+        if (item.is_registered and not release.is_known)
+        or release.may_be_older()
+        # nothing checks a file's keys before the tree's own code compares them: `stage == "ttl"`
+        or (UNCHECKED_KEYS in item.evidence and may_contain(find_tree(launch), f'== "{item.refused_value}"'))
+    ]
     if launch.program is None and not release.is_known and any(map(_is_of_no_release, job.unknown_settings)):
         refusals = [
             item for item in job.problems if "".join(item.evidence).startswith("argparse") or item.refused_value

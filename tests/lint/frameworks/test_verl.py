@@ -464,6 +464,15 @@ def test_objections_hold_in_their_releases_alone(text: str, part: str, since: st
     check_range(fires, list_releases("verl"), since, until)
 
 
+def test_an_agent_loop_of_one_s_own_may_cut_rows() -> None:
+    text = f"{VALID} {ACTOR}.use_dynamic_bsz=True {ACTOR}.ppo_max_token_len_per_gpu=512"
+    own = f"{text} actor_rollout_ref.rollout.agent.agent_loop_config_path=own.yaml"
+    counts = [
+        sum("too small for a row" in item.message for item in find_problems(words, "0.7.1")) for words in (text, own)
+    ]
+    assert counts == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("text", "part", "before", "since"),
     [

@@ -11,6 +11,7 @@ from attncheck.lint.frameworks.verl import constraints
 from attncheck.lint.frameworks.verl.roles import ACTOR, REF, LaunchConfig
 
 ROLLOUT = "actor_rollout_ref.rollout"
+OWN_AGENTS = f"{ROLLOUT}.agent.agent_loop_config_path"
 SEPARATE_ROLLOUT_CONFIGS = ("one_step_off_ppo", "fully_async_ppo")
 
 
@@ -163,7 +164,7 @@ def _indivisible_mini_batch(
 
 def _token_budgets_too_small(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
     """Check for token budgets smaller than the longest row."""
-    if not config.is_fsdp:
+    if not config.is_fsdp or config.values.has_any(OWN_AGENTS):  # which may cut their rows
         return
     ring_size = job.plan.ring_size
     budgets = [(ACTOR, f"{ACTOR}.ppo_max_token_len_per_gpu", ring_size, f"{ACTOR}.use_dynamic_bsz")]
