@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 
 from packaging.version import InvalidVersion, Version
 
@@ -35,6 +36,7 @@ from attncheck.lint.release import ChosenRelease
 from attncheck.lint.sources import read_source
 
 CLOSE_MATCH = 0.8
+BARE = re.compile(r"[A-Za-z][\w./-]*")  # of an override that has no value
 NUMBER = re.compile(r"\d[\w.]*")
 QUOTED_CODE = re.compile(r"(\w+) [\w.]+ ([\w/]+\.py):[^:]*: (.+)")
 ASSERTION = re.compile(r"(?:if .+: )?assert ")
@@ -312,13 +314,18 @@ def _find_appended(launch: Launch, program: Program, release: ChosenRelease) -> 
 
 def _find_unparsed(launch: Launch) -> Iterator[SettingProblem]:
     """Yield the problem of the first override that Hydra cannot parse; Ray passes a job's words to another shell."""
-    words = launch.words[1:] if "ray" not in launch.launchers else ()
-    for word in words:
+    words = launch.words if "ray" not in launch.launchers else ()
+    for before, word in pairwise(words):
+        advice, rule = "quote the value for Hydra too", "OverrideLexer.g4, UNQUOTED_CHAR"
         part = describe_unparsed(word)
+        if word.known and before.known and before.text[:1] != "-" and BARE.fullmatch(word.text):
+            part, rule = "a word without '='", "OverrideParser.g4, override: key EQUAL value"
+            advice = "write key=value; if a variable has two words, quote it"
+        elif "~" in part:
+            advice = "write $HOME: bash does not expand ~ here"
         if part:
             text = f"{word.text.partition('=')[0]}: Hydra cannot parse {part}: OverrideParseException"
-            advice = "write $HOME: bash does not expand ~ here" if "~" in part else "quote the value for Hydra too"
-            evidence = ("hydra-core 1.3.8 grammar/OverrideLexer.g4, UNQUOTED_CHAR",)
+            evidence = (f"hydra-core 1.3.8 grammar/{rule}",)
             yield SettingProblem("refuses", text, evidence, word.location, advice=advice, universal=True)
             return
 

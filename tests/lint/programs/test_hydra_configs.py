@@ -252,7 +252,8 @@ def test_characters_of_a_value_are_refused_as_hydra_refuses_them() -> None:
     ("path", "launcher", "count"),
     [
         ("~/d", "", 1), ("$HOME/d", "", 0), ("~/d", "ray job submit -- ", 0), ("$D", "D=~/d\n", 0),
-        ("$D/x", "D=${E:-~/d}\n", 0), ("$D", "D='/<path>'\n", 1),
+        ("$D/x", "D=${E:-~/d}\n", 0), ("$D", "D='/<path>'\n", 1), ("$D", "D='model path'\n", 1),
+        ('"$D"', "D='model path'\n", 0), ("$D", "D='p --config-name q'\n", 0), ("$D", "D='p ~data.x'\n", 0),
     ],
 )  # fmt: skip
 def test_an_override_that_hydra_cannot_parse_is_refused(tmp_path: Path, path: str, launcher: str, count: int) -> None:
