@@ -902,6 +902,12 @@ def test_keys_that_trl_s_parser_drops_are_no_error(tmp_path: Path, version: str,
     assert not any("no such file" in remark for remark in launch.job.remarks)
 
 
+def test_an_argument_in_code_is_not_dropped(tmp_path: Path) -> None:
+    program = 'from trl import SFTConfig, SFTTrainer\nSFTTrainer("m", args=SFTConfig("o", max_length=8)).train()\n'
+    report = lint_text(tmp_path, program, "python train.py", "h100x1,trl=0.10.1,transformers=4.44.0")
+    assert [finding.severity for finding in report.findings if "max_length" in finding.message] == ["error"]
+
+
 @pytest.mark.parametrize(("version", "count"), [("0.18.2", 1), ("", 0)], ids=["known", "guessed"])
 def test_keys_are_dropped_only_by_a_known_release(tmp_path: Path, version: str, count: int) -> None:
     keys = "model_name_or_path: m\noutput_dir: o\nreward_funcs: [x]\nuse_liger: true\nmax_completion_length: 8\n"

@@ -128,7 +128,9 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         settings=tuple(setting.raw for setting in settings.all_settings),
         unknown_settings=(
             *(
-                replace(unknown, dropped=LENIENT_FILES) if is_lenient and not unknown.name.startswith("-") else unknown
+                replace(unknown, dropped=LENIENT_FILES)
+                if is_lenient and not unknown.name.startswith("-") and not unknown.location.source.endswith(".py")
+                else unknown
                 for unknown in find_unknown_settings(settings, versions_at_hand, tables.is_own_program(launch))
             ),
             *find_unknown_arguments(launch, known_versions, tables.RENAMES),
