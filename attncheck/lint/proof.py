@@ -120,7 +120,11 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
         if (item.is_registered and not release.is_known)
         or release.may_be_older()
         # nothing checks a file's keys before the tree's own code compares them: `stage == "ttl"`
-        or (UNCHECKED_KEYS in item.evidence and may_contain(find_tree(launch), f'== "{item.refused_value}"'))
+        or (
+            UNCHECKED_KEYS in item.evidence
+            and launch.program is not None
+            and may_contain(find_tree(launch), f'== "{item.refused_value}"')
+        )
     ]
     if launch.program is None and not release.is_known and any(map(_is_of_no_release, job.unknown_settings)):
         refusals = [

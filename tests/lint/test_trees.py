@@ -537,6 +537,21 @@ def test_precision_of_accelerate(tmp_path: Path, how: str) -> None:
     assert [launch.job.plan.precision for launch in launches_of(report)] == ["autocast"]
 
 
+@pytest.mark.parametrize(("code", "count"), [('    if args.stage == "ttl":\n        own(args)\n', 0), ("", 1)])
+def test_a_value_that_the_tree_s_own_code_compares_is_taken(tmp_path: Path, code: str, count: int) -> None:
+    """Nothing checks the values of a file's keys before that code."""
+    tuner = textwrap.dedent(RUN_EXP["src/llamafactory/train/tuner.py"])
+    words = "model_name_or_path: m\nstage: ttl\nfinetuning_type: full\ndataset: d\ntemplate: qwen\ndo_train: true\n"
+    own = RUN_EXP["src/llamafactory/hparams/own.py"].replace(
+        'stage: str = "sft"', 'stage: Literal["pt", "sft"] = "sft"'
+    )
+    own = own.replace("import Optional", "import Literal, Optional")
+    files = {"run.sh": "python src/train.py x.yaml\n", "x.yaml": words, "src/llamafactory/hparams/own.py": own}
+    tree = {**RUN_EXP, **files, "src/llamafactory/train/tuner.py": tuner + code}
+    report = lint(write_tree(tmp_path, tree), "0.9.4")[1]
+    assert len([finding for finding in report.findings if "'ttl'" in finding.message]) == count
+
+
 def test_no_fix_changes_what_is_trained(tmp_path: Path) -> None:
     """A stage that the release does not have is an error, and no other stage is its fix; a misspelling has one."""
     text = "model_name_or_path: m\nstage: {}\nfinetuning_type: full\ndataset: d\ntemplate: qwen\n"

@@ -372,14 +372,6 @@ def test_a_template_that_no_release_has_may_be_a_newer_one_s(tmp_path: Path, tar
     assert len([finding for finding in report.findings if "qwen9" in finding.message]) == count
 
 
-@pytest.mark.parametrize(("code", "count"), [('if args.stage == "ttl":\n    run()\n', 0), ("run()\n", 1)])
-def test_a_value_that_the_tree_s_own_code_compares_is_taken(tmp_path: Path, code: str, count: int) -> None:
-    (tmp_path / "tuner.py").write_text(code)
-    (tmp_path / "a.yaml").write_text(f"{YAML_HEAD}stage: ttl\n".replace("stage: sft\n", ""))
-    report = lint_text(tmp_path, "", "llamafactory-cli train a.yaml", "h100x8,llamafactory=0.9.5")
-    assert len([finding for finding in report.findings if "'ttl'" in finding.message]) == count
-
-
 @pytest.mark.parametrize(
     ("text", "is_said"),
     [
