@@ -1,7 +1,8 @@
 """Rollouts are sampled from a truncated distribution, but the trainer scores them with the full one.
 
 What it checks: top_p, top_k and min_p for the rollouts of a reinforcement-learning launch that weights samples by the
-ratio of the trainer's probability to the rollout engine's (TRL does by default).
+ratio of the trainer's probability to the rollout engine's (TRL does by default). A top_k of 1 samples nothing: if
+advantages are those within a prompt's group (GRPO, RLOO), they are all 0, whatever the temperature.
 
 Why it matters: the rollout engine normalises over the remaining tokens, the trainer over all of them. The log of the
 ratio is off by the log of the remaining probability, from the first step. This bias looks like a mismatch of kernels,
@@ -22,6 +23,7 @@ from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot, about
 
 WHOLE: Mapping[str, str] = {"top_p": "1.0", "min_p": "0.0"}  # values that keep every token; top_k differs by framework
 NO_TOP_K: Mapping[str, str] = {"trl": "0"}  # other frameworks use -1, as vLLM does
+GROUPS = ("grpo", "rloo")  # trainers whose advantages compare the completions of a prompt
 SCORES_ALIKE = {"nemo-rl": "0.6.0"}  # the trainer also filters by top_p and top_k: need_top_k_or_top_p_filtering
 NOT_ROLLOUTS = ("val_kwargs", "eval", "validation", "distill")
 
@@ -29,6 +31,21 @@ NOT_ROLLOUTS = ("val_kwargs", "eval", "validation", "distill")
 @about_job
 def check(snapshot: Snapshot, job: Job) -> Problems:
     since = SCORES_ALIKE.get(job.framework)
+    for setting in job.settings if job.trainer in GROUPS else ():
+        if _option(setting) == "top_k" and _truncates(setting) and float(setting.value) == 1.0:
+            yield Problem(
+                message=f"{describe_job(job)} samples with {_describe(setting)}: all completions of a prompt are the same",
+                evidence=("advantages are differences within a prompt's group of completions, so they are all 0",),
+                fixes=(
+                    change_settings(
+                        "sample from the whole distribution, as training does",
+                        {_own_name(setting): NO_TOP_K.get(job.framework, "-1")},
+                    ),
+                ),
+                subject=f"{describe_job(job)} {_own_name(setting)}",
+                locations=(setting.location,),
+            )
+            return
     if not job.reinforcement or not weighs_by_rollout(job) or (since and is_between(job.version, since)):
         return
     truncating = [setting for setting in job.settings if _truncates(setting)]
