@@ -34,7 +34,7 @@ def check(snapshot: Snapshot, job: Job) -> Problems:
     for setting in job.settings if job.trainer in GROUPS else ():
         if _option(setting) == "top_k" and _truncates(setting) and float(setting.value) == 1.0:
             yield Problem(
-                message=f"{describe_job(job)} samples with {_describe(setting)}: all completions of a prompt are the same",
+                message=f"{describe_job(job)} samples with {_describe(setting)}: all completions of a prompt are alike",
                 evidence=("advantages are differences within a prompt's group of completions, so they are all 0",),
                 fixes=(
                     change_settings(
