@@ -134,11 +134,14 @@ def list_unasked(
     has_text_only: bool,
     results: Sequence[CheckResult] = (),
     left_out: Sequence[str] = (),
+    has_made_up: bool = False,
 ) -> Iterator[str]:
     """Yield what the launch does, or may do, and a rehearsal of its first steps on short documents leaves out."""
+    if has_made_up:
+        yield "the contents of the launch's own rows"
     if has_text_only:
         yield "images"
-    yield "truncated rows" if objective.policy is None else "the rewards"
+    yield from ["truncated rows"] if objective.policy is None else ["the rewards", "how completions are sampled"]
     if objective.policy is not None and (get_setting(read.job, "beta") or "0").lower() not in (*OFF_VALUES, "0.0"):
         yield "the KL term, which is 0 at the first step"
     job, script = read.job, read.recognised.launch.file

@@ -99,7 +99,7 @@ def run_once(stage: Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> 
         materials.real_data,
         _shorten_paths(ended.isolation, stage.folder),
         differences,
-        tuple(list_unasked(read, cut.objective, is_text_only, results, left_out)),
+        tuple(list_unasked(read, cut.objective, is_text_only, results, left_out, not stage.materials.real_data)),
     )
 
 

@@ -181,9 +181,11 @@ def test_what_a_rehearsal_leaves_out(options: str, has_text_only: bool, unasked:
 
 def test_what_the_first_step_of_a_policy_leaves_out() -> None:
     objective = Objective(policy=PolicyGradient())
-    left_out = ["the rewards", "the KL term, which is 0 at the first step", "later epochs"]
+    of_rollouts = ["the rewards", "how completions are sampled"]
+    left_out = [*of_rollouts, "the KL term, which is 0 at the first step", "later epochs"]
     assert list(list_unasked(read("--beta 0.04"), objective, False)) == left_out
-    assert list(list_unasked(read("--beta 0.0"), objective, False)) == [left_out[0], left_out[2]]
+    assert list(list_unasked(read("--beta 0.0"), objective, False)) == [*of_rollouts, "later epochs"]
+    assert "the contents of the launch's own rows" in list_unasked(read(""), objective, False, has_made_up=True)
 
 
 def test_what_an_interruption_answers_is_asked() -> None:
