@@ -275,11 +275,8 @@ def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
     swapped = next((entry for name, entry in entries.items() if name.startswith("zero_optimization.")), None)
     if swapped is not None:
         text = f"--config_file {swapped.location.source} is a DeepSpeed file, not one of accelerate: ValueError"
-        place, advice = (
-            swapped.location,
-            "--use_deepspeed --deepspeed_config_file, and --config_file for accelerate's own",
-        )
-        yield SettingProblem("refuses", text, (UNKNOWN_KEYS,), place, advice=advice, universal=True)
+        advice = "--use_deepspeed --deepspeed_config_file, and --config_file for accelerate's own"
+        yield SettingProblem("refuses", text, (UNKNOWN_KEYS,), swapped.location, advice=advice, universal=True)
     named = [word for word in launch.launcher_words if word.text.partition("=")[0] == "--deepspeed_config_file"]
     is_whole = all(word.known or word.text[:1] != "$" for word in launch.launcher_words)
     if named and is_whole and not before & {"--use_deepspeed", "--config_file"}:

@@ -86,10 +86,8 @@ FIRST_LINE = re.compile(rb"#!(/\S*/)python[\d.]*\s")
 LAST_LINES = 200  # kept lines of the launch's output: torchrun prints tens of lines after a rank's own error
 MAX_LINE_BYTES = 64 << 10
 POLL_SECONDS = 0.2
-HASTENED, END_SHARE = (
-    "hastened",
-    0.5,
-)  # the watcher's file as it takes a launch to its end; the time for it, of that before
+HASTENED = "hastened"  # the watcher's file as it takes a launch to its end
+END_SHARE = 0.5  # of the time before, in which it must end
 MAX_STEP_BYTES = 64 << 20  # for a rank's losses and rows
 MAX_NOTE_BYTES = 64 << 10
 SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or does not exist

@@ -31,14 +31,8 @@ MODEL_NAMES = ("pretrained_model_name_or_path", "model_name")
 ADAPTED = "peft.model"  # set if the script adds an adapter to its model
 DTYPE = "from_pretrained.dtype"  # dtype of the weights; "" if a call of from_pretrained leaves it to transformers
 MODEL_ARGUMENTS = {"attn_implementation": "attn_implementation", "dtype": DTYPE, "torch_dtype": DTYPE}
-DEVICE_WORDS = (
-    "device_map",
-    "CUDA_VISIBLE_DEVICES",
-    "n_gpu",
-    "no_cuda",
-    "use_cpu",
-    "unsloth",
-)  # found faster than the pattern
+# Found faster than the pattern.
+DEVICE_WORDS = ("device_map", "CUDA_VISIBLE_DEVICES", "n_gpu", "no_cuda", "use_cpu", "unsloth")
 DEVICES = re.compile(r"device_map|CUDA_VISIBLE_DEVICES|\b_?n_gpu\b|\bno_cuda\b|\buse_cpu\b|\bunsloth\b")
 
 

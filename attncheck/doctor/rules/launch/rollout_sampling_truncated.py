@@ -15,11 +15,11 @@ after top_p and top_k) alongside trainer/utils.py (`selective_log_softmax` over 
 workers/config/rollout.py; huggingface/trl#6789, #4772. The correction is linted again (tests/lint/test_rollouts.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from attncheck.core.launch import Setting
 from attncheck.doctor.queries import change_settings, describe_job, is_between, weighs_by_rollout
-from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot, about_job
+from attncheck.doctor.rules import Fix, Job, Problem, Problems, Rule, Snapshot, about_job
 
 WHOLE: Mapping[str, str] = {"top_p": "1.0", "min_p": "0.0"}  # values that keep every token; top_k differs by framework
 NO_TOP_K: Mapping[str, str] = {"trl": "0"}  # other frameworks use -1, as vLLM does
@@ -36,12 +36,7 @@ def check(snapshot: Snapshot, job: Job) -> Problems:
             yield Problem(
                 message=f"{describe_job(job)} samples with {_describe(setting)}: all completions of a prompt are alike",
                 evidence=("advantages are differences within a prompt's group of completions, so they are all 0",),
-                fixes=(
-                    change_settings(
-                        "sample from the whole distribution, as training does",
-                        {_own_name(setting): NO_TOP_K.get(job.framework, "-1")},
-                    ),
-                ),
+                fixes=(_make_fix(job, [setting]),),
                 subject=f"{describe_job(job)} {_own_name(setting)}",
                 locations=(setting.location,),
             )
@@ -55,15 +50,15 @@ def check(snapshot: Snapshot, job: Job) -> Problems:
         message=f"{describe_job(job)} samples with {', '.join(map(_describe, truncating))} but scores "
         "over the whole vocabulary",
         evidence=("the two are normalised over different tokens, so ratios are biased from the first step",),
-        fixes=(
-            change_settings(
-                "sample from the whole distribution, as training does",
-                {_own_name(s): WHOLE.get(_option(s)) or NO_TOP_K.get(job.framework, "-1") for s in truncating},
-            ),
-        ),
+        fixes=(_make_fix(job, truncating),),
         subject=describe_job(job),
         locations=tuple(setting.location for setting in truncating),
     )
+
+
+def _make_fix(job: Job, truncating: Sequence[Setting]) -> Fix:
+    values = {_own_name(s): WHOLE.get(_option(s)) or NO_TOP_K.get(job.framework, "-1") for s in truncating}
+    return change_settings("sample from the whole distribution, as training does", values)
 
 
 def _own_name(setting: Setting) -> str:
