@@ -41,18 +41,9 @@ def expected() -> dict[str, Any]:
     return read_commands(PROGRAMS)
 
 
-def pairs() -> list[object]:
-    """Return each Python with each set of dependencies; all but the oldest of both are run nightly."""
-    return [
-        pytest.param(
-            version, dependencies, marks=() if (version, dependencies) == ("3.10", "oldest") else pytest.mark.nightly
-        )
-        for version in list_versions()
-        for dependencies in DEPENDENCIES
-    ]
-
-
-@pytest.mark.parametrize(("version", "dependencies"), pairs())
+@pytest.mark.nightly
+@pytest.mark.parametrize("dependencies", DEPENDENCIES)
+@pytest.mark.parametrize("version", list_versions())
 def test_every_command_works(version: str, dependencies: Dependencies, tmp_path: Path) -> None:
     interpreter = find_python(version)
     programs = make_environment(tmp_path / "environment", interpreter, build_wheel(tmp_path), dependencies)

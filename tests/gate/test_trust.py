@@ -101,6 +101,7 @@ def test_a_trusted_folder_runs(download: Path, attncheck: Run) -> None:
     assert "canary ran" in result.stdout and "not run: " not in result.stdout
 
 
+@pytest.mark.nightly
 def test_the_command_line_names_what_runs(download: Path, attncheck: Run) -> None:
     result = attncheck("gate", "--checks", "rehearsal", cwd=download)
     assert "canary ran" in result.stdout and "not run: " not in result.stdout

@@ -119,6 +119,7 @@ def test_a_planted_backend_that_hangs_is_blamed(attncheck: Run, tmp_path: Path, 
     check_blame(("hangs",), attncheck, tmp_path, "--timeout", "5")
 
 
+@pytest.mark.nightly
 def test_a_feature_that_is_lost_is_skipped_and_said_to_be_missing(attncheck: Run, tmp_path: Path, marker: str) -> None:
     source = """
     def run(inputs, deterministic):

@@ -801,11 +801,11 @@ def test_a_mask_that_a_script_finds_by_another_template_is_not_judged(attncheck:
 @pytest.mark.parametrize(
     ("legal", "message"),
     [
-        ("entropy_everywhere_fused", ""),
         *(
             pytest.param(name, "", marks=pytest.mark.nightly)
             for name in (
                 "",
+                "entropy_everywhere_fused",
                 "smoothing",
                 "smoothing_fused",
                 "entropy_everywhere",
@@ -893,6 +893,7 @@ def test_a_term_on_every_position_is_not_learning(
                 assert not recorder.faults, recorder.faults
 
 
+@pytest.mark.nightly
 def test_a_loss_that_is_no_cross_entropy_is_no_error(attncheck: Run, tmp_path: Path) -> None:
     shutil.copy(SCRIPTS / "legal.py", tmp_path / "train.py")
     launch = f"python train.py {OPTIONS}".split()
@@ -937,6 +938,7 @@ def test_what_a_launch_prints_is_shown_without_its_secrets(attncheck: Run, tmp_p
     assert "refused" in launch["reason"] and "q7Xk93pLw2vZ" not in done.stdout + done.stderr
 
 
+@pytest.mark.nightly
 def test_a_program_that_is_not_installed_is_the_reason(attncheck: Run, tmp_path: Path) -> None:
     """No Python process of the launch is watched, because none starts."""
     launch = ("trl", "sft", "--model_name_or_path", "a/b", "--dataset_name", "c/d", "--output_dir", "out")

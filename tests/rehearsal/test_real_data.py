@@ -155,10 +155,11 @@ def write_arrow(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "data", "message"),
     [
-        (
+        pytest.param(
             write_gap,
             "missing.jsonl",
             "missing.jsonl is neither a local file or folder nor in the",
+            marks=pytest.mark.nightly,
         ),
         (write_gap, "train.jsonl", "train.jsonl cannot be read: Expecting value"),
         pytest.param(
@@ -189,10 +190,11 @@ def test_data_that_cannot_be_taken_are_one_line(
     ("argv", "status", "message"),
     [
         (("llama",), 2, "--real-data is for a launch's rehearsal: name a launch"),
-        (
+        pytest.param(
             ("--", *LAUNCH.format("no/such", "own.jsonl").split()),
             3,
             "nor in the Hugging Face cache; --real-data uses the model's tokenizer",
+            marks=pytest.mark.nightly,
         ),
     ],
 )

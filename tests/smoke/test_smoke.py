@@ -273,6 +273,7 @@ def test_a_leak_is_found_fixed_and_proven(attncheck: Run, tmp_path: Path, marker
     assert "model.config.use_cache = False" in process.stdout and "\x1b" not in process.stdout
 
 
+@pytest.mark.nightly
 def test_a_model_nobody_knows(attncheck: Run, tmp_path: Path) -> None:
     process = attncheck("smoke", write_model_config(tmp_path / "m", model_type="unheard_of"), "--only", "what_ran")
     assert process.returncode == 3
@@ -289,6 +290,7 @@ def test_without_torch_no_model_and_no_launch_is_judged(attncheck: Run, tmp_path
     assert "torch is not installed in the environment of" in process.stderr and process.stderr.count("\n") == 1
 
 
+@pytest.mark.nightly
 def test_an_implementation_that_cannot_be_had_is_said_once(attncheck: Run) -> None:
     arguments = ("--attn-implementation", "flash_attention_3", "--device", "cpu", "--no-fix", "--format", "json")
     process = attncheck("smoke", "llama", *arguments, "--only", "what_ran", "--only", "isolation")

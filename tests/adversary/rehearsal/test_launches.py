@@ -181,6 +181,7 @@ def test_a_hostile_launch_changes_nothing(isolation: str, ground: Ground, marker
     assert all_processes_gone(marker)
 
 
+@pytest.mark.nightly
 def test_a_launch_without_a_step_is_no_answer(ground: Ground) -> None:
     world = World(ground.root, os.getuid(), ())
     try:
