@@ -35,7 +35,7 @@ from attncheck.rehearsal.reading import Request, runs_own_script
 from attncheck.workers import execution as workers
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
-from attncheck.workers.processors import thread_environment
+from attncheck.workers.processors import count_cores, thread_environment
 from attncheck.workers.sandboxed import NOT_STARTED
 
 STAND_IN = "llama"  # for a model whose type is not known
@@ -228,10 +228,11 @@ def ask_worker(pool: Pool, job: Job) -> dict[str, Event]:
 
 def execute(stage: Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> execution.Execution:
     """Run a scaled-down launch for this many steps, and report each with the prefix."""
-    is_large = (
-        stage.materials.full_model or stage.materials.real_data
-    )  # the launch's own options make even a small model large
-    limit = {"ATTNCHECK_MAX_WEIGHTS": str(MAX_WEIGHTS)} if is_large else thread_environment(1, False, os.environ)
+    materials = stage.materials
+    is_large = materials.full_model or materials.real_data  # the launch's own options make even a small model large
+    limit = thread_environment(count_cores() if is_large else 1, False, os.environ)
+    if is_large:
+        limit["ATTNCHECK_MAX_WEIGHTS"] = str(MAX_WEIGHTS)
     return run_cut(
         stage.read,
         cut_launch,
