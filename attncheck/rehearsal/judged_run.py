@@ -29,7 +29,7 @@ from attncheck.rehearsal.effects import list_effects, list_idle_rates, list_stat
 from attncheck.rehearsal.ending import excuse_stand_in, judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
 from attncheck.rehearsal.options import add_options
-from attncheck.rehearsal.second_run import FIRST, LIGER, REPEATED_STEPS, rerun, run_twin
+from attncheck.rehearsal.second_run import FIRST, LIGER, REPEATED_STEPS, rerun, run_twin, run_without_gpu
 from attncheck.rehearsal.staging import FOLDER, NO_NAME, Stage, execute, read_result, run_worker
 from attncheck.workers.pool import Event
 
@@ -61,6 +61,8 @@ def run_once(stage: Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> 
     results = [_judge_end(stage, cut, ended, copies, is_observed)]
     if is_observed:
         results += _judge(stage, _describe_judging(stage, cut, ring_size))
+    if ranks == 1 and stage.materials.uses_gpu and not tried and not interrupts.is_interrupted():
+        made += run_without_gpu(stage, cut, _ask_to_continue, prefix)
     differences = _list_differences(stage, cut_launch.cut, ranks, own_class)
     results = _add_effects(stage, leave_unasked(results, differences))
     if ranks:

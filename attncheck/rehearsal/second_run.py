@@ -1,11 +1,15 @@
-"""Runs a launch again, as it is or without a neutral setting, and compares the two runs."""
+"""Runs a launch again, as it is, without a GPU or without a neutral setting, and compares the runs."""
 
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from attncheck.core.experiments import HALVES
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import DROP
 from attncheck.core.rehearsal import JobCut
 from attncheck.core.results.smoke import CheckResult, judge_result
@@ -16,6 +20,10 @@ from attncheck.rehearsal.staging import FOLDER, Stage, execute, read_result, run
 
 REPEATED_STEPS = 3  # in the second run of a launch that requests reproducible training, or has a twin
 FIRST = "watch-first"  # the records of a launch as written, if it runs again
+ON_GPU = "watch-gpu"  # the records of a launch on a GPU, while it runs without one
+FORKED_STEPS = 6  # in the run without a GPU: its questions are asked in the first steps, and after the last
+ASKED_WITHOUT_GPU = "interruptions, epochs, evaluations and saves were tried without the GPU"
+ANSWERS = ("continued", "start", "skipped", "effects-*", "relations-*")  # of forks
 # Settings that are neutral by documentation, the most telling first; accumulating comes before them.
 LIGER = "use_liger_kernel"
 NEUTRAL = ("padding_free", "precompute_ref_log_probs", LIGER, "use_liger_loss", "gradient_checkpointing")
@@ -40,6 +48,35 @@ def rerun(
         return read_result(run_worker(stage, message, (check,)).get(check), check)
     except KeyboardInterrupt:  # what the first run answered is reported
         return CheckResult(check, "skipped", "the second run was interrupted")
+
+
+def run_without_gpu(
+    stage: Stage, cut: JobCut, with_questions: Callable[[Stage, CutLaunch], CutLaunch], prefix: str
+) -> tuple[str, ...]:
+    """Run a launch's first steps without its GPU for what its forks answer, and return a remark that says so.
+
+    A process with a GPU cannot be forked.
+    """
+    watch, kept = (os.path.join(stage.folder, name) for name in ("watch", ON_GPU))
+    few = replace(stage, materials=replace(stage.materials, uses_gpu=False, processes=1, steps=FORKED_STEPS))
+    with suppress(Unanswered, KeyboardInterrupt):  # what the run on the GPU answered is reported
+        before, own = (cutting.cut_job(stage.read, materials) for materials in (stage.materials, few.materials))
+        added = {name: text for name, text in cut.environ.items() if before.environ.get(name) != text}
+        own = replace(own, environ={**own.environ, **added, "CUDA_VISIBLE_DEVICES": ""})
+        launch = cutting.cut_launch(few.read, own, {}, few.folder, few.materials, few.request.runs_substitutions)
+        questioned = with_questions(few, launch)
+        if questioned is launch:
+            return ()
+        os.rename(watch, kept)
+        try:
+            ended = execute(few, questioned, FORKED_STEPS, f"{prefix}without the GPU: ")
+            for path in (path for name in ANSWERS for path in Path(watch).glob(f"{name}.json")):
+                os.rename(path, os.path.join(kept, path.name.replace("-", "-cpu-")))
+        finally:
+            shutil.rmtree(watch, ignore_errors=True)
+            os.rename(kept, watch)
+        return (ASKED_WITHOUT_GPU,) if ended.returncode == 0 else ()
+    return ()
 
 
 def run_twin(stage: Stage, cut: JobCut, results: Sequence[CheckResult], prefix: str) -> list[CheckResult]:

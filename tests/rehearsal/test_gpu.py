@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from attncheck.rehearsal.watcher.saved import READ_BACK
 from tests.conftest import Run
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -37,7 +39,8 @@ def rehearse(
     attncheck: Run, folder: Path, options: str, launcher: str = "", fault: str = "", gpus: int = 1
 ) -> dict[str, Any]:
     """Return the report on a launch of the script that sees so many GPUs."""
-    shutil.copy(SCRIPTS / options.split()[0], folder)
+    with suppress(FileNotFoundError):  # a script that the test writes
+        shutil.copy(SCRIPTS / options.split()[0], folder)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")[:gpus]
     environment = {**os.environ, "PLANTED_FAULT": fault, "CUDA_VISIBLE_DEVICES": ",".join(visible)}
     command = [sys.executable, *launcher.split(), *options.split()]
@@ -63,6 +66,7 @@ def test_a_launch_that_is_right_passes(options: str, attncheck: Run, tmp_path: P
     results = report["rehearsal"]["launches"][0]["results"]
     assert report["findings"] == []
     assert {result["outcome"] for result in results} == {"ok"}, results
+    assert "repeat" in {result["check"] for result in results}, results  # answered without the GPU
     assert report["rehearsal"]["measured_on"]["device"] == "cuda"
     if "flash_attention_2" in options:
         documents = next(result for result in results if result["check"] == "documents")
@@ -88,6 +92,30 @@ def test_a_class_of_the_script_is_its_own_reference(
     report = rehearse(attncheck, tmp_path, OWN_CLASS, fault=fault)
     assert report["rehearsal"]["measured_on"]["device"] == "cuda"
     assert [finding["code"] for finding in report["findings"]] == ([code] if code else []), report["findings"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("prefix", "code"), [("", ""), ("module.", "ATN438")])
+def test_what_is_saved_is_loaded_again_without_the_gpu(
+    prefix: str, code: str, attncheck: Run, tmp_path: Path, marker: str
+) -> None:
+    require_gpus(1)
+    script = (SCRIPTS / "plain.py").read_text(encoding="utf-8")
+    for plain, on_gpu in (
+        ("model.train()", "model.cuda().train()"),
+        ("model(**batch)", "model(**{name: value.cuda() for name, value in batch.items()})"),
+        ('"out")', f'"out", state_dict={{"{prefix}" + name: value for name, value in model.state_dict().items()}})'),
+    ):
+        assert plain in script
+        script = script.replace(plain, on_gpu)
+    (tmp_path / "moved.py").write_text(script, encoding="utf-8")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "rows.jsonl").write_text("".join(f'{{"text": "row {n} of many"}}\n' for n in range(90)))
+    report = rehearse(attncheck, tmp_path, "moved.py")
+    assert report["rehearsal"]["measured_on"]["device"] == "cuda"
+    assert [finding["code"] for finding in report["findings"]] == ([code] if code else []), report["findings"]
+    notes = [note for result in report["rehearsal"]["launches"][0]["results"] for note in result["notes"]]
+    assert any(READ_BACK in note for note in notes) is not bool(code), notes
 
 
 @pytest.mark.gpu

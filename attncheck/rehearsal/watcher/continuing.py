@@ -1,7 +1,8 @@
 """Trains a few steps with and without an interruption, reads two epochs, and starts twice, in forks of the launch.
 
 A fork has the trainer as the launch made it, so that a question takes a few steps and no imports. Processes with a
-process group or a GPU are left out: a fork has not their threads. `continued.json` holds what is compared.
+process group or a GPU are left out: a fork has not their threads (a launch on one GPU runs again without it for these
+questions). `continued.json` holds what is compared.
 
 Sources: transformers 5.17.0 trainer.py (`train`, `training_step`, `_save_checkpoint`, `get_train_dataloader`, and
 `set_epoch` before each epoch; the same in 4.57.3).
