@@ -49,6 +49,7 @@ REQUIREMENT = re.compile(r"[\"']([A-Za-z][\w.-]*)\s*(?:\[[^\]]*\])?\s*((?:[<>=!~
 # setup(name="slime", version="0.2.2") and the [project] of a pyproject.toml
 OWN_NAME = re.compile(r"^\s*name\s*=\s*[\"']([\w.-]+)[\"']", re.MULTILINE)
 PROJECT = re.compile(r"^\[project\]$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
+EXTRAS = re.compile(r"^\[(?:project\.optional-dependencies|dependency-groups)\]$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 OWN_VERSION = re.compile(r"^\s*version\s*=\s*[\"']([\w.+-]+)[\"']", re.MULTILINE)
 # A pin in a conda environment or an image: "- transformers==4.48.0", "- pytorch=2.5.1", "pip install trl==0.14".
 LINE_PIN = re.compile(r"(?:^|[\s\"'])([A-Za-z][\w.-]*)(?:\[[^\]]*\])?={1,2}(\d[\w.]*)(?=[\s\"'=]|$)", re.MULTILINE)
@@ -234,6 +235,8 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
     for name in LISTS:
         yield from _read_list(folder, name) if (folder / name).is_file() else ()
     others = [row for path in sorted(folder.glob(OTHER_LISTS)) for row in _read_list(folder, path.name)]
+    project = COMMENT_LINE.sub("", read_text(folder / "pyproject.toml"))
+    others += _read_requirements("".join(EXTRAS.findall(project)), "pyproject.toml (extras)")
     paths = sorted(folder.glob("*.y*ml"))[:MAX_INSTALLING_FILES]
     others += [row for path in paths if CONDA_LIST.search(read_text(path)) for row in _read_lines(folder, path.name)]
     yield from (row for row in others if len({other[1:3] for other in others if other[0] == row[0]}) == 1)

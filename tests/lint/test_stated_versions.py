@@ -35,6 +35,7 @@ PACKAGE_INFO = (
 )
 
 CONDA = "dependencies:\n  - pip:\n    - accelerate==0.29.2\n    - "
+EXTRA = "[project.optional-dependencies]\n"
 LOCK = 'version = 1\n\n[[package]]\nname = "trl"\nversion = "0.29.1"\n'  # which only an extra takes
 
 
@@ -120,6 +121,10 @@ def lint_tree(folder: Path, target: str) -> Report:
         ({"uv.lock": LOCK, "pyproject.toml": '[project]\nname = "x"\ndependencies = ["trl>=0.9"]'}, "trl", "0.29.1"),
         ({"uv.lock": LOCK + LOCK.replace("0.29.1", "0.28.0")}, "trl", ""),
         ({"poetry.lock": LOCK}, "trl", "0.29.1"),
+        ({"pyproject.toml": f"{EXTRA}verl = ['verl[vllm]==0.6.1']\nui = ['x']\n"}, "verl", "0.6.1"),
+        ({"pyproject.toml": f"{EXTRA}# a = ['verl==0.6.1']\n[tool.x]\na = ['verl==0.6.1']\n"}, "verl", ""),
+        ({"pyproject.toml": f"{EXTRA}a = ['verl==0.6.1']\nb = ['verl==0.7.0']\n"}, "verl", ""),
+        ({"pyproject.toml": f"[project]\ndependencies = ['trl==0.9.6']\n{EXTRA}a = ['trl==0.8']\n"}, "trl", "0.9.6"),
         ({"pdm.lock": LOCK.replace("\n", "\r\n")}, "trl", "0.29.1"),
     ],
 )
