@@ -103,6 +103,7 @@ class Job:
     pins: tuple[str, ...] = ()  # other requirements that a fix must meet, of the tree and of the launch's options
     plain_forwards: tuple[SourceLocation, ...] = ()  # of the program's own models that it may train; without **kwargs
     has_plain_forward: bool = False  # whether any model that it may train has one of these
+    has_equal_rows: bool = False  # whether all rows have the same number of labels
     head: str = ""  # of the model that its program loads: "ForTokenClassification"
     imports: tuple[str, ...] = ()  # modules that are imported with any settings: "flash_attn"
     locations: Mapping[str, SourceLocation] = field(default_factory=dict)  # location of each `Key` that the launch sets

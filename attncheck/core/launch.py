@@ -121,6 +121,7 @@ class MadeTrainer(NamedTuple):
     is_plain: bool = False  # whether every model that it loads has one of these
     head: str = ""  # of every model that it loads: "ForTokenClassification"
     pads_with_end: SourceLocation | None = None  # where pad_token becomes eos_token, if it has no own collator
+    has_equal_rows: bool = False  # whether all its rows have the same number of labels: blocks of one length
     unfused: SourceLocation | None = None  # where the program switches off SDPA's flash and memory-efficient kernels
 
 

@@ -36,6 +36,7 @@ from attncheck.lint.stated_versions import is_own_source
 from attncheck.lint.training_scripts import find_missing_script
 
 OTHER_DEVICES = re.compile(r"^(?:ASCEND|HCCL)_|(?:^|_)NPU_")  # of machines without GPUs: PYTORCH_NPU_ALLOC_CONF
+CHUNKED = "block_size"  # to which run_clm.py and programs like it cut all rows
 Jobs = Callable[[], Iterable[Job]]
 
 
@@ -180,7 +181,8 @@ class LaunchJudge:
         request, stated = self.context.request, self.context.stated
         distribution = self.recognised.framework.distribution
         is_own = not request.version and is_own_source(distribution, stated.files.get(distribution, ""))
-        pins = (*stated.list_ranges(), *bound_transformers(setting.name for setting in job.settings))
+        names = [setting.name.lstrip("-").replace("-", "_") for setting in job.settings]
+        pins = (*stated.list_ranges(), *bound_transformers(names))
         job = replace(
             job,
             remarks=(*launch.notes, *self._list_remarks(), *job.remarks, *_unknown_model_remarks(self.model_snapshot)),
@@ -189,6 +191,7 @@ class LaunchJudge:
             pins=pins,
             plain_forwards=launch.made.forwards,
             has_plain_forward=launch.made.is_plain,
+            has_equal_rows=launch.made.has_equal_rows or (launch.trainers is None and CHUNKED in names),
             head=launch.made.head,
         )
         is_guess = not self.release.is_known and not isinstance(self.snapshot.package(distribution), Absent)

@@ -49,7 +49,9 @@ REQUIREMENT = re.compile(r"[\"']([A-Za-z][\w.-]*)\s*(?:\[[^\]]*\])?\s*((?:[<>=!~
 # setup(name="slime", version="0.2.2") and the [project] of a pyproject.toml
 OWN_NAME = re.compile(r"^\s*name\s*=\s*[\"']([\w.-]+)[\"']", re.MULTILINE)
 PROJECT = re.compile(r"^\[project\]$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
-EXTRAS = re.compile(r"^\[(?:project\.optional-dependencies|dependency-groups)\]$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
+EXTRAS = re.compile(
+    r"^\[(?:project\.optional-dependencies|dependency-groups)\]$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL
+)
 OWN_VERSION = re.compile(r"^\s*version\s*=\s*[\"']([\w.+-]+)[\"']", re.MULTILINE)
 # A pin in a conda environment or an image: "- transformers==4.48.0", "- pytorch=2.5.1", "pip install trl==0.14".
 LINE_PIN = re.compile(r"(?:^|[\s\"'])([A-Za-z][\w.-]*)(?:\[[^\]]*\])?={1,2}(\d[\w.]*)(?=[\s\"'=]|$)", re.MULTILINE)

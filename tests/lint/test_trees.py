@@ -1137,6 +1137,13 @@ def test_a_file_that_the_program_parses_has_its_arguments(tmp_path: Path, parse:
         assert ("ATN429" in {finding.code for finding in report.findings}) == (expected > 1)
 
 
+def test_a_program_that_was_not_read_and_cuts_rows_into_blocks_is_not_said_to_average(tmp_path: Path) -> None:
+    command = "torchrun run_clm.py --output_dir o --per_device_train_batch_size 2 --gradient_accumulation_steps 4"
+    for option, is_said in (("--block_size 512", False), ("--max_seq_length 512", True)):
+        report = lint_text(tmp_path, "", f"{command} {option}", "h100x8,transformers=4.40.2")
+        assert ("ATN429" in {finding.code for finding in report.findings}) == is_said
+
+
 TITAN = "from transformers import AutoModelForCausalLM\nimport torchtitan.parts\ntorchtitan.parts.make()\n{0}"
 
 

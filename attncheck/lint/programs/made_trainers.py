@@ -28,6 +28,12 @@ FUSED = {"enable_flash_sdp", "enable_mem_efficient_sdp"}
 SWITCH = re.compile(rf"torch\.backends\.cuda\.({'|'.join(sorted(FUSED))})\((?:enabled=)?False\)")
 PADS_WITH_END = re.compile(rb"(\w+)\.pad_token = \1\.eos_token")
 QUOTED_NAME = re.compile(rb"[\"']pad_token[\"']")  # add_special_tokens({"pad_token": "[PAD]"})
+# Labels are all tokens of rows of one length: those that `group_texts` cuts, or that this collator can stack.
+COPIED = re.compile(rb"\[[\"']labels[\"']\] = \w+\[[\"']input_ids[\"']\](?:\.copy\(\)|\.clone\(\))?\s")
+EQUAL = re.compile(
+    rb"\bdefault_data_collator\b|\[\w+\[(\w+) ?: ?\1 ?\+ ?(\w+(?:\.\w+)*)\] for \1 in range\(0, \w+, \2\)\]"
+)
+MASKED = re.compile(rb"-100\b|(?i:ignore_index)|DataCollatorFor")
 SPREADING = {"auto", "balanced", "balanced_low_0", "sequential"}
 Class = tuple[str, SourceModule, ast.ClassDef]
 
@@ -62,7 +68,9 @@ def find_made(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[
     reading = _read_loss(made[0][1], head == "ForCausalLM", spread)
     is_plain = bool(plain) and all(plain) and len(plain) == len(origins) and not _scales(made[0][1])
     made_trainer = reading._replace(forwards=tuple(dict.fromkeys(filter(None, plain))), is_plain=is_plain, head=head)
-    return tuple(keywords), made_trainer._replace(pads_with_end=_find_padding_with_end(modules, made[0][0]))
+    padding, contents = _find_padding_with_end(modules, made[0][0]), b"\n".join(module.content for module in modules)
+    is_equal = COPIED.search(contents) and EQUAL.search(contents) and not MASKED.search(contents)
+    return tuple(keywords), made_trainer._replace(pads_with_end=padding, has_equal_rows=bool(is_equal))
 
 
 def _find_padding_with_end(modules: Sequence[SourceModule], trainer: ast.Call) -> SourceLocation | None:

@@ -171,6 +171,26 @@ def test_the_head_of_a_programs_model(loads: str, head: str, tmp_path: Path) -> 
     assert module is not None and find_made(tree, [module])[1].head == head
 
 
+CUT = "rows = [t[i : i + block_size] for i in range(0, total, block_size)]\n"
+
+
+@pytest.mark.parametrize(
+    ("prepares", "is_equal"),
+    [
+        (f"{CUT}result['labels'] = result['input_ids'].copy()\n", True),
+        ("collator = default_data_collator\nrow['labels'] = row['input_ids'].copy()\n", True),
+        ("row['labels'] = row['input_ids'].copy()\n", False),
+        (f"{CUT}row['labels'] = [-100] * len(prompt) + answer\n", False),
+        (f"{CUT}row['labels'] = row['input_ids'].copy()\nrow['labels'][:9] = [-100] * 9\n", False),
+    ],
+)
+def test_rows_of_one_length_whose_labels_are_all_their_tokens(tmp_path: Path, prepares: str, is_equal: bool) -> None:
+    (tmp_path / "train.py").write_text(f"from transformers import Trainer\n{prepares}Trainer().train()\n")
+    tree = SourceTree((tmp_path,), tmp_path)
+    module = find_entry(Entry(str(tmp_path / "train.py")), tree)
+    assert module is not None and find_made(tree, [module])[1].has_equal_rows == is_equal
+
+
 @pytest.mark.parametrize(
     ("start", "is_made"),
     [

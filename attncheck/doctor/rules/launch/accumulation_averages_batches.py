@@ -4,7 +4,8 @@ What it checks: transformers before 4.46 in a launch that accumulates gradients 
 trainer based on it. A newer Trainer does the same for a program's own model whose `forward` takes no `**kwargs`. A
 program whose own class replaces `compute_loss` is not judged: its mean may not be over tokens.
 Neither is TRL's packing of that time: all its rows have the same number of labels (trl 0.14.0 trainer/utils.py,
-ConstantLengthDataset).
+ConstantLengthDataset), nor are blocks of one length whose labels are all their tokens (transformers 4.40.2
+examples/pytorch/language-modeling/run_clm.py, group_texts).
 
 Why it matters: the error is silent. Each micro-batch's loss is the mean over its own tokens, and the means are
 averaged, so tokens of short micro-batches get more weight. Accumulating 16 × 1 trains a different objective from 1 ×
@@ -36,7 +37,7 @@ OWN_LOSS = ("grpo", "ppo", "rloo", "online_dpo", "dpo", "kto", "orpo", "rm", "re
 def check(snapshot: Snapshot, job: Job) -> Problems:
     version = snapshot.version("transformers")
     has_own_loss = job.trainer in OWN_LOSS or job.trainer.endswith("own loss")
-    has_equal_rows = job.framework == "trl" and job.plan.packing == "mask_2d"
+    has_equal_rows = job.has_equal_rows or (job.framework == "trl" and job.plan.packing == "mask_2d")
     is_old = job.framework in TRAINER_FRAMEWORKS and is_older(version, COUNTS_TOKENS)
     if has_own_loss or not (is_old or (job.framework == "transformers" and job.has_plain_forward)):
         return

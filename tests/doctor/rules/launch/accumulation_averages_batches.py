@@ -42,6 +42,7 @@ SILENT = {
         framework="trl",
         locations=WRITTEN,
     ),
+    "blocks of one length": accumulating("4.45.2", framework="transformers", trainer="trainer", has_equal_rows=True),
     "not written: the default is not judged": accumulating("4.45.2", locations={}),
 }
 
