@@ -34,6 +34,8 @@ QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|\\.")
 SETS_ANY = re.compile(
     r"\b(?:eval|declare|typeset|mapfile|readarray)\b|\bprintf\s+-v|\b(?:export|read|local)\b[^\n]*[$]"
 )
+NOUNSET = re.compile(r"^[ \t]*set[ \t](?:.*[ \t])?-(?:[a-z]*u|[a-z]*o[ \t]+nounset\b)", re.MULTILINE)
+COMMENT = re.compile(r"(^|\s)#.*$", re.MULTILINE)
 NO_WORD = "bash(1), Word Splitting: an unquoted variable that is not set becomes no word, not an empty one"
 REFUSED = "bash refuses the script before it starts this command"
 PROSE = (".md", ".rst", ".txt")  # whose commands are between sentences
@@ -48,7 +50,8 @@ def add_lost_words(job: Job, launch: Launch) -> Job:
     A problem with one of these words being absent is left out.
     """
     checks = (_find_unused_arrays, _find_unset_values, find_script_faults, _find_blank_words, _find_joined_variables)
-    job = replace(job, problems=(*job.problems, *(problem for check in checks for problem in check(launch))))
+    found = (problem for check in checks for problem in check(launch))
+    job = replace(job, problems=(*job.problems, *found), remarks=(*job.remarks, *_list_unbound(launch)))
     problems = tuple(find_lost_words(launch))
     lost = {name.partition("=")[0].lstrip("-+~") for name in _list_lost(launch)} - {""}
     kept = (item for item in job.problems if lost.isdisjoint(NAME.findall(item.message)))
@@ -118,8 +121,7 @@ def _find_unused_arrays(launch: Launch) -> Iterator[SettingProblem]:
     expanded = {match[1]: word for word in launch.whole if (match := EXPANDED.fullmatch(word.text)) and not word.known}
     text = re.sub(r"^[ \t]*#.*$", "", launch.source.text, flags=re.MULTILINE) if expanded else ""
     missing = [name for name in expanded if len(re.findall(rf"\b{name}\b", text)) == text.count(f"${{{name}[")]
-    is_whole = not launch.is_nested and not any("not followed" in note for note in launch.notes)
-    for match in ARRAY.finditer(text) if missing and is_whole else ():
+    for match in ARRAY.finditer(text) if missing and not _may_assign_elsewhere(launch) else ():
         options = re.findall(r"(?<!\S)--[\w-]+", match[2])
         near = get_close_matches(match[1], missing, 1, CLOSE_NAME)
         switched_off = re.search(rf"^[ \t]*#[ \t]*\"?\$\{{{match[1]}\[", launch.source.text, re.MULTILINE)
@@ -210,7 +212,7 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
     Nothing that the script sources may be unread.
     """
     text = launch.source.text
-    if launch.is_nested or any("not followed" in note for note in launch.notes):
+    if _may_assign_elsewhere(launch):
         return
     following = [*(word.text for word in launch.whole[1:]), "--"]
     for before, word, after in zip(launch.whole, launch.whole[1:], following[1:]):
@@ -225,9 +227,8 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
             continue
         if _may_be_switch(launch, before.text, assignment[2] if assignment else None):
             continue
-        code = re.sub(r"(^|\s)#.*$", "", pattern.sub("", text), flags=re.MULTILINE)
-        is_set = re.search(rf"(?<![\w$.-])(?<!\$\{{){name}\b", code)  # --name is an option
-        if not is_set and (assignment or not SETS_ANY.search(code)):
+        code = COMMENT.sub("", pattern.sub("", text))
+        if not _is_set(name, code) and (assignment or not SETS_ANY.search(code)):
             reason, place = "no line assigns it", ""
             if assignment:
                 reason = "only a comment assigns it" if assignment[1][0] == "#" else f"bash runs {name} as a command"
@@ -242,6 +243,27 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
                 mild=True,
                 universal=True,
             )
+
+
+def _may_assign_elsewhere(launch: Launch) -> bool:
+    """Return whether something that was not read, or the shell around the command, may assign variables."""
+    return launch.is_nested or any("not followed" in note for note in launch.notes)
+
+
+def _is_set(name: str, code: str) -> bool:
+    """Return whether a script without its comments mentions a variable otherwise than to expand it."""
+    return re.search(rf"(?<![\w$.-])(?<!\$\{{){name}\b|\$\{{{name}:?[=?]", code) is not None  # --name is an option
+
+
+def _list_unbound(launch: Launch) -> tuple[str, ...]:
+    """Return a remark if `set -u` ends the script at the command, unless the environment sets its variables."""
+    is_strict = _is_script(launch) and not _may_assign_elsewhere(launch) and NOUNSET.search(launch.source.text)
+    code = COMMENT.sub("", launch.source.text) if is_strict else ""
+    written = [launch.source.text[slice(*word.span)] for word in launch.whole if is_strict and not word.known]
+    names = dict.fromkeys(match[1] or match[2] for text in written for match in VARIABLE.finditer(text))
+    unset = [name for name in names if not name.isdecimal() and not _is_set(name, code)]
+    is_open = not unset or SETS_ANY.search(code)
+    return () if is_open else (f"set -u ends the script unless the environment sets {', '.join(unset)}",)
 
 
 def _may_be_switch(launch: Launch, option: str, value: str | None) -> bool:

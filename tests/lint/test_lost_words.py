@@ -254,6 +254,26 @@ def test_arguments_of_a_script_may_be_an_option_s_value(tmp_path: Path, script: 
     assert len([item for item in report.findings or () if "has no value" in item.message]) == count
 
 
+@pytest.mark.parametrize(
+    ("start", "word", "is_said"),
+    [
+        ("set -xeuo pipefail", '"${OUT}"', True),
+        ("set -o nounset", "$OUT/a", True),
+        ("set -e", '"${OUT}"', False),
+        ("set -eu", '"${OUT:-o}"', False),
+        ("set -eu\nOUT=o", '"${OUT}"', False),
+        ("set -eu\n: ${OUT:?}", '"${OUT}"', False),
+        ("set -eu\nsource env.sh", '"${OUT}"', False),
+        ("# set -eu", '"${OUT}"', False),
+    ],
+)
+def test_a_variable_that_ends_a_strict_script(tmp_path: Path, start: str, word: str, is_said: bool) -> None:
+    (tmp_path / "run.sh").write_text(f"{start}\nswift sft --model m --dataset d --output_dir {word}\n")
+    request = Request((read_source(str(tmp_path / "run.sh")),))
+    [launch] = launches_of(run.run(s.h200(), request, read_model, read_no_file))
+    assert any("unless the environment sets OUT" in remark for remark in launch.job.remarks) == is_said
+
+
 @pytest.mark.parametrize(("word", "count"), [("$data", 1), ("${data}", 1), ("${name}_rl", 0), ('"$data"', 0)])
 def test_a_variable_with_more_in_its_word_is_no_missing_value(tmp_path: Path, word: str, count: int) -> None:
     (tmp_path / "run.sh").write_text(f"name=$data\nswift sft --model m --output_dir o --dataset {word}\n")
