@@ -15,7 +15,6 @@ from itertools import pairwise
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.io.errors import AttncheckError
 from attncheck.core.job import NO_ARGUMENT, NO_READER, Job, SettingProblem, UnknownSetting
 from attncheck.core.launch import NOWHERE, Launch, Setting, SourceLocation
 from attncheck.core.program import Program, ProgramOption
@@ -29,11 +28,9 @@ from attncheck.lint.programs.hydra_overrides import describe_unparsed, find_refu
 from attncheck.lint.programs.key_readers import find_readers
 from attncheck.lint.programs.known_classes import ANY_RELEASE
 from attncheck.lint.programs.paths import may_contain
-from attncheck.lint.programs.places import find_own_program, find_program, find_tree
-from attncheck.lint.programs.program import Entry
+from attncheck.lint.programs.places import find_own_program, find_tree, read_own_source
 from attncheck.lint.programs.records import Origin
 from attncheck.lint.release import ChosenRelease
-from attncheck.lint.sources import read_source
 
 CLOSE_MATCH = 0.8
 BARE = re.compile(r"[A-Za-z][\w./-]*")  # of an override that has no value
@@ -86,11 +83,7 @@ def leave_out_removed_checks(job: Job, launch: Launch) -> Job:
 
 def _lacks_code(launch: Launch, package: str, path: str, quote: str) -> bool:
     """Return whether a file of the tree lacks an assertion, or a function that is called in another quoted line."""
-    place = find_program(launch, Entry(package), ())
-    try:
-        text = read_source(str(place[1].folders[0] / package / path), pipes=False).text if place is not None else quote
-    except AttncheckError:
-        return False
+    text = read_own_source(launch, package, path) or quote
     code = "".join("".join(written.partition("#")[0] for written in text.splitlines()).split())
     parts = "".join(quote.split()).split("…") if ASSERTION.match(quote) else CALLED.findall(quote)
     return any(part not in code for part in parts)

@@ -537,6 +537,33 @@ def test_precision_of_accelerate(tmp_path: Path, how: str) -> None:
     assert [launch.job.plan.precision for launch in launches_of(report)] == ["autocast"]
 
 
+@pytest.mark.parametrize(
+    ("files", "option", "said"),
+    [
+        ({}, "--template qwen2", {"template qwen2": "error"}),
+        ({}, "--template qwen", {}),
+        ({"src/llamafactory/data/template.py": "for name in own: register_template(name)\n" * 9}, "--template a", {}),
+        ({"data/dataset_info.json": '{"d": {}}'}, "--eval_dataset d,e", {"eval_dataset e": "warning"}),
+        ({"data/dataset_info.json": '{"d": {}, "e": {}}'}, "--eval_dataset d,e", {}),
+        ({"data/dataset_info.json": '{"d": {}}'}, "--eval_dataset e --dataset_dir own", {}),
+        ({"data/dataset_info.json": '{"d": {}}'}, "--eval_dataset $E", {}),
+    ],
+)
+def test_data_sets_and_templates_that_a_tree_registers(
+    tmp_path: Path, files: dict[str, str], option: str, said: dict[str, str]
+) -> None:
+    name = option.split()[0]
+    run = RUN_EXP["run.sh"].format(option).replace("--template qwen " * (name == "--template"), "")
+    own = RUN_EXP["src/llamafactory/hparams/own.py"]
+    fields = "".join(f'    {field}: str = ""\n' for field in ("eval_dataset", "dataset_dir"))
+    source = "def register_template(name):\n    pass\nregister_template(\n    name='qwen',\n)\n"
+    tree = {**RUN_EXP, "run.sh": run, "src/llamafactory/data/template.py": source, ".git/HEAD": "", **files}
+    tree["src/llamafactory/hparams/own.py"] = textwrap.dedent(own) + fields
+    report = lint(write_tree(tmp_path, tree), "0.9.4")[1]
+    found = {item.message.partition(":")[0]: item.severity for item in report.findings if "ValueError" in item.message}
+    assert found == said
+
+
 @pytest.mark.parametrize(("code", "count"), [('    if args.stage == "ttl":\n        own(args)\n', 0), ("", 1)])
 def test_a_value_that_the_tree_s_own_code_compares_is_taken(tmp_path: Path, code: str, count: int) -> None:
     """Nothing checks the values of a file's keys before that code."""

@@ -90,6 +90,12 @@ def find_own_program(launch: Launch) -> tuple[Entry, SourceTree] | None:
     return find_program(launch, Entry(launch.words[0].text), ()) if launch.words else None
 
 
+def read_own_source(launch: Launch, package: str, path: str) -> str:
+    """Return a file of a framework's source next to a launch, "llamafactory" "data/template.py"; "" for none."""
+    place = find_program(launch, Entry(package), ())
+    return read_text(place[1].folders[0] / package / path) if place is not None else ""
+
+
 def find_main(launch: Launch) -> tuple[SourceModule, SourceTree] | None:
     """Return the module that a launch starts, and the tree that it imports from; None if it is not found."""
     place = find_own_program(launch)

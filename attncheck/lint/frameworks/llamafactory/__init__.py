@@ -36,7 +36,9 @@ from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.frameworks import Framework, defer
 from attncheck.lint.frameworks.llamafactory import tables
 from attncheck.lint.frameworks.llamafactory.behaviour import BEHAVIOURS, LaunchReading
+from attncheck.lint.frameworks.llamafactory.registered import undefined_dataset, unregistered_template
 
+CHECKS = (*BEHAVIOURS, undefined_dataset, unregistered_template)
 TRUE_VALUES = ("1", "true", "y")
 KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
     "attn_implementation": ("flash_attn",),
@@ -98,7 +100,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
             replace(unknown, proof=tables.DATASET_KEYS_PROOF) if unknown.name in tables.DATASET_KEYS else unknown
             for unknown in find_unknown_settings(settings, versions_at_hand, strict=not allows_extra)
         ),
-        problems=(*find_refused_settings(settings, reading.transformers), *collect_problems(BEHAVIOURS, reading)),
+        problems=(*find_refused_settings(settings, reading.transformers), *collect_problems(CHECKS, reading)),
         world_size=world_size,
         gpus=world_size,
         nodes=nodes,
