@@ -90,10 +90,10 @@ def find_own_program(launch: Launch) -> tuple[Entry, SourceTree] | None:
     return find_program(launch, Entry(launch.words[0].text), ()) if launch.words else None
 
 
-def read_own_source(launch: Launch, package: str, path: str) -> str:
-    """Return a file of a framework's source next to a launch, "llamafactory" "data/template.py"; "" for none."""
+def read_own_source(launch: Launch, package: str, path: str) -> str | None:
+    """Return a file of a package's source next to a launch, "" if it has no such file; None without that source."""
     place = find_program(launch, Entry(package), ())
-    return read_text(place[1].folders[0] / package / path) if place is not None else ""
+    return read_text(place[1].folders[0] / package / path) if place is not None else None
 
 
 def find_main(launch: Launch) -> tuple[SourceModule, SourceTree] | None:

@@ -14,7 +14,8 @@ from attncheck.lint.programs.places import list_start_folders, read_own_source
 TABLE = "dataset_info.json"
 REGISTERED = re.compile(r"^_?register_template\(\s*(?:name=)?[\"']([^\"']+)[\"']", re.MULTILINE)
 CALLS = re.compile(r"\b_?register_template\(|\bTEMPLATES\.(?:update|setdefault)\b")
-TEMPLATES = "data/template.py"
+OPEN = re.compile(r"\$|^your", re.IGNORECASE)  # a variable, or a placeholder
+TEMPLATES, LOADER = "data/template.py", "data/parser.py"
 UNDEFINED = "llamafactory 0.9.5 data/parser.py:125, get_dataset_list: Undefined dataset"
 MISSING = "llamafactory 0.9.5 data/template.py:639: Template … does not exist."
 
@@ -22,24 +23,27 @@ MISSING = "llamafactory 0.9.5 data/template.py:639: Template … does not exist.
 def undefined_dataset(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for data sets that no dataset_info.json of the folders in which the launch may start has: a warning.
 
-    Such a file is often extended on the machine that trains, or by the launch's own script.
+    Such a file is often extended on the machine that trains, or by the launch's own script; another loader may read it.
     """
     settings = reading.settings
     folder, launch = settings.get_known_text("dataset_dir"), reading.launch
     paths = [base / folder / TABLE for base in list_start_folders(launch)] if folder else []
     tables = [names for path in paths if (names := _list_datasets(read_text(path)))]
-    for field in ("dataset", "eval_dataset") if tables and TABLE not in launch.source.text else ():
-        for name in filter(None, map(str.strip, settings.get_known_text(field).split(","))):
-            if not any(name in table for table in tables) and "$" not in name:
-                near = find_closest_name(name, tables[0])
-                yield _refuse(reading, field, f"{name}: {folder}/{TABLE} does not have it", UNDEFINED, near, mild=True)
+    loader = read_own_source(launch, "llamafactory", LOADER)
+    is_read = loader is None or UNDEFINED.rpartition(": ")[2] in loader
+    for field in ("dataset", "eval_dataset") if is_read and tables and TABLE not in launch.source.text else ():
+        names = filter(None, map(str.strip, settings.get_known_text(field).split(",")))
+        missing = [name for name in names if not (OPEN.search(name) or any(name in table for table in tables))]
+        if missing:
+            near, text = find_closest_name(missing[0], tables[0]), ", ".join(missing)
+            yield _refuse(reading, field, f"{text}: {folder}/{TABLE} does not have it", UNDEFINED, near, mild=True)
 
 
 def unregistered_template(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for a template that the source of LLaMA-Factory next to the launch does not register."""
     name = reading.settings.get_known_text("template")
-    text = read_own_source(reading.launch, "llamafactory", TEMPLATES) if name and "$" not in name else ""
-    templates = _list_templates(text)
+    text = read_own_source(reading.launch, "llamafactory", TEMPLATES) if name and "$" not in name else None
+    templates = _list_templates(text or "")
     if templates and name not in templates:
         near = find_closest_name(name, templates)
         yield _refuse(reading, "template", f"{name}: {TEMPLATES} of the tree does not register it", MISSING, near)
