@@ -119,7 +119,7 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
             and may_contain(find_tree(launch), f'== "{item.refused_value}"')
         )
     ]
-    if launch.program is None and not release.is_known and any(map(_is_of_no_release, job.unknown_settings)):
+    if launch.program is None and any(map(_is_of_no_release, job.unknown_settings)):
         refusals = [
             item for item in job.problems if "".join(item.evidence).startswith("argparse") or item.refused_value
         ]

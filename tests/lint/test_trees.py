@@ -20,6 +20,7 @@ from attncheck.doctor.target import apply_target, parse_target
 from attncheck.lint import run
 from attncheck.lint.context import Request
 from attncheck.lint.inputs import Inputs, make_file_reader, make_readers
+from attncheck.lint.programs.paths import may_contain
 from attncheck.lint.sources import read_source
 from tests.lint import launches
 
@@ -547,6 +548,7 @@ def test_precision_of_accelerate(tmp_path: Path, how: str) -> None:
         ({"data/dataset_info.json": '{"d": {}, "e": {}}'}, "--eval_dataset d,e", {}),
         ({"data/dataset_info.json": '{"d": {}}'}, "--eval_dataset e --dataset_dir own", {}),
         ({"data/dataset_info.json": '{"d": {}}'}, "--eval_dataset $E", {}),
+        ({"data/dataset_info.json": '{"d": {}}', "src/llamafactory/data/parser.py": ""}, "--eval_dataset e", {}),
     ],
 )
 def test_data_sets_and_templates_that_a_tree_registers(
@@ -557,7 +559,9 @@ def test_data_sets_and_templates_that_a_tree_registers(
     own = RUN_EXP["src/llamafactory/hparams/own.py"]
     fields = "".join(f'    {field}: str = ""\n' for field in ("eval_dataset", "dataset_dir"))
     source = "def register_template(name):\n    pass\nregister_template(\n    name='qwen',\n)\n"
-    tree = {**RUN_EXP, "run.sh": run, "src/llamafactory/data/template.py": source, ".git/HEAD": "", **files}
+    registry = {"template.py": source, "parser.py": 'raise ValueError("Undefined dataset")\n'}
+    sources = {f"src/llamafactory/data/{file}": text for file, text in registry.items()}
+    tree = {**RUN_EXP, "run.sh": run, **sources, ".git/HEAD": "", **files}
     tree["src/llamafactory/hparams/own.py"] = textwrap.dedent(own) + fields
     report = lint(write_tree(tmp_path, tree), "0.9.4")[1]
     found = {item.message.partition(":")[0]: item.severity for item in report.findings if "ValueError" in item.message}
@@ -777,6 +781,18 @@ def test_a_project_in_a_folder_of_its_name_is_imported(tmp_path: Path) -> None:
     (tmp_path / "tools/tools/own.py").write_text("import transformers\nclass Own(transformers.Trainer): pass\n")
     report = lint_text(tmp_path, "from tools.own import Own\nOwn(None)\n", "python train.py --output_dir o")
     assert find_jobs(report) == ["transformers trainer"]
+
+
+@pytest.mark.parametrize(("more", "count"), [("--optimizer own", 0), ("", 1)])
+def test_a_value_is_not_judged_by_a_pin_if_a_name_of_no_release_shows_a_fork(
+    tmp_path: Path, more: str, count: int
+) -> None:
+    (tmp_path / "requirements.txt").write_text("openrlhf==0.8.9\n")
+    command = f"deepspeed --module openrlhf.cli.train_sft --pretrain m --zero_stage 2moe {more}\n"
+    (tmp_path / "train.sh").write_text(command)
+    request = Request((read_source(str(tmp_path / "train.sh")),), stated="missing")
+    report = run.run(ENVIRONMENT, request, launches.read_model, launches.read_no_file)
+    assert sum("2moe" in finding.message for finding in report.findings) == count
 
 
 @pytest.mark.parametrize("name", ["--no_such_name", "--flash_atn"], ids=["of no release", "similar to one"])
@@ -1162,6 +1178,16 @@ def test_a_file_that_the_program_parses_has_its_arguments(tmp_path: Path, parse:
         report = lint_text(tmp_path, FROM_FILE.replace("{0}", parse), command, "h100x8,transformers=4.40.2")
         assert [launch.job.plan.accumulation for launch in launches_of(report)] == [expected]
         assert ("ATN429" in {finding.code for finding in report.findings}) == (expected > 1)
+
+
+def test_a_file_of_a_trainer_that_no_program_of_its_tree_uses_is_no_launch(tmp_path: Path) -> None:
+    keys = "packing: true\nmax_seq_length: 4096\nmodel_name_or_path: m\nlearning_rate: 1.0e-05\noutput_dir: o\n"
+    for name, counted in (("GRPO", 0), ("SFT", 1)):
+        write_tree(tmp_path, {"train.py": f"from trl import {name}Trainer\n", "a.yaml": keys, ".git/HEAD": ""})
+        may_contain.cache_clear()
+        source = read_source(str(tmp_path / "a.yaml"))
+        report = run.run(ENVIRONMENT, Request((source,)), launches.read_model, make_file_reader((source,)))
+        assert len(launches_of(report)) == counted
 
 
 def test_a_program_that_was_not_read_and_cuts_rows_into_blocks_is_not_said_to_average(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from attncheck.lint.fields import (
 )
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.names import load_table
-from attncheck.lint.programs.paths import lacks_word
+from attncheck.lint.programs.paths import lacks_word, may_contain
 from attncheck.lint.programs.places import find_tree
 
 # The newest transformers at the time of each release of TRL, used if none is installed.
@@ -297,6 +297,13 @@ def _own_fields(trainer: str) -> frozenset[str]:
 
 
 def _detect_by_keys(launch: Launch) -> str:
+    """Return the trainer of a file by its keys, unless programs of its tree use TRL, and none of them this trainer."""
+    trainer, top = _name_trainer_of_keys(launch), find_tree(launch)
+    stem = TRAINER_CONFIGS[trainer].removesuffix("Config") if trainer else ""
+    return "" if trainer and may_contain(top, "from trl") and not may_contain(top, stem) else trainer
+
+
+def _name_trainer_of_keys(launch: Launch) -> str:
     """Return the trainer of a file: by its name, or else by the keys that only one trainer has."""
     keys = {entry.name.split(".")[0].split("[")[0] for entry in launch.entries}
     if keys & FOREIGN_FIELDS or not keys & {"model_name_or_path", "model_init_kwargs"}:
