@@ -77,6 +77,7 @@ class Word:
     location: SourceLocation = field(hash=False)
     known: bool = True
     shell: str = ""  # shell spelling, if quoting `text` is not enough: "$HOME", *, ~
+    choices: tuple[tuple[str, ...], ...] = ()  # the words that a variable is in each branch which sets it
 
 
 class Assignment(NamedTuple):

@@ -44,12 +44,23 @@ UNPACKED = "**"  # `TrainingArguments(**options) could not be read`
 
 
 def list_alternatives(launch: Launch) -> tuple[Launch, ...]:
-    """Return the launch with each of `VALUES`, then each number in it, for all its unknown values; () without any."""
+    """Return the launch with each of `VALUES`, then each number in it, for all its unknown values; () without any.
+
+    So is each value that branches of its script give a variable: `$SETUP` of three options.
+    """
+    count = max((len(word.choices) for word in launch.words), default=0)
+    chosen = tuple(replace(launch, words=tuple(_choose(launch.words, index))) for index in range(count))
     if _fill(launch, "") == launch:
-        return ()
+        return chosen
     texts = (*(word.text.rpartition("=")[2] for word in launch.words), *(entry.value for entry in launch.entries))
     numbers = dict.fromkeys(text for text in texts if text.isdecimal())  # rules compare settings with each other
-    return tuple(_fill(launch, value) for value in (*VALUES, *list(numbers)[:MAX_NUMBERS]))
+    return (*chosen, *(_fill(launch, value) for value in (*VALUES, *list(numbers)[:MAX_NUMBERS])))
+
+
+def _choose(words: Sequence[Word], index: int) -> Iterator[Word]:
+    for word in words:
+        texts = word.choices[index % len(word.choices)] if word.choices else ()
+        yield from (replace(word, text=text, known=True, choices=()) for text in texts) if word.choices else (word,)
 
 
 def _fill(launch: Launch, value: str) -> Launch:

@@ -1,7 +1,8 @@
 """Prefix commands, which only change how a command runs: env, nohup, exec, time, nice, numactl, sudo, timeout, screen.
 
-Options that take a value are the usual ones of coreutils, util-linux, screen(1), numactl(8) and sudo(8), not of a
-particular version.
+So do modules that debug or profile a program: `python -m debugpy --listen 5678 train.py`. Options that take a value are
+the usual ones of coreutils, util-linux, screen(1), numactl(8) and sudo(8), not of a particular version; those of
+modules are read in debugpy 1.8.17 (server/cli.py), coverage 7.11.0 (cmdline.py) and Python 3.13 (cProfile, pdb).
 """
 
 from collections.abc import Sequence
@@ -32,9 +33,13 @@ VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "flock": split_names("-w --wait --timeout -E --conflict-exit-code"),
     "xvfb-run": split_names("-n -s --server-num --server-args -e -f"),
     "nsys": split_names("-o --output -t --trace -d --duration -y --delay -s --sample -c --capture-range"),
+    "debugpy": split_names("--listen --connect --log-to --adapter-access-token"),
+    "pdb": split_names("-c --command"),
+    "cProfile": split_names("-o --outfile -s --sort"),
+    "coverage": split_names("--source --include --omit --rcfile --data-file --context --concurrency --save-signal"),
 }
 OPERAND_COUNTS = {"timeout": 1, "taskset": 1, "chrt": 1, "flock": 1}  # number of arguments before the command
-SUBCOMMANDS = {"nsys": "profile"}
+SUBCOMMANDS = {"nsys": "profile", "coverage": "run"}
 
 
 def parse(words: Sequence[Word]) -> ParsedLauncher | None:

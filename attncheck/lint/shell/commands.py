@@ -344,6 +344,7 @@ class _CommandCollector(ScriptInterpreter):
                 self.state.locate(field.span[0]) if field.span != NOWHERE else location,
                 field.known,
                 self._format_for_shell(field.segments),
+                () if field.known else self._list_choices(field.text),
             )
             for field in (*self.prefix, *argv)
         )
@@ -354,6 +355,13 @@ class _CommandCollector(ScriptInterpreter):
         around = self.open_compounds[0] if self.open_compounds else None
         command = Command(words, variables, location, notes, self.shell, len(self.prefix), written, exports, around)
         self.state.commands.append((command, function_name))
+
+    def _list_choices(self, text: str) -> tuple[tuple[str, ...], ...]:
+        """Return the words of each value that branches give a variable; () unless two or more values are known."""
+        match = WHOLE_VARIABLE.fullmatch(text)
+        choices = self.scope.variables[match[1]].choices if match and match[1] in self.scope.variables else ()
+        is_listed = len(choices) > 1 and all(map(_is_known, choices))
+        return tuple(map(_split_choice, choices[:MAX_CHOICES])) if is_listed else ()
 
     def _locate_span(self, span: Span) -> SourceLocation:
         """Return the location of a span; for text in another file, the location of the command that reads it."""
@@ -410,17 +418,21 @@ def _is_program(choice: Variable) -> bool:
     return choice.elements is None and join_text(choice.segments).endswith(".py")
 
 
+def _is_known(choice: Variable) -> bool:
+    return choice.elements is not None or all_known(choice.segments)
+
+
+def _split_choice(choice: Variable) -> tuple[str, ...]:
+    return tuple(field.text for field in choice.elements or ()) or tuple(join_text(choice.segments).split())
+
+
 def _without_longer(choices: Sequence[Variable]) -> list[Variable]:
     """Return the choices, except those that only put words in front of another choice: `uv run` before `python3`.
 
     If any is known, one that is known only at run time is left out: `$(command -v swift)` is another way to it.
     """
-    known = [choice for choice in choices if choice.elements is not None or all_known(choice.segments)]
-    choices = known or choices
-    texts = [
-        tuple(field.text for field in choice.elements or ()) or tuple(join_text(choice.segments).split())
-        for choice in choices
-    ]
+    choices = list(filter(_is_known, choices)) or choices
+    texts = list(map(_split_choice, choices))
     return [
         choice
         for choice, words in zip(choices, texts)

@@ -316,7 +316,8 @@ class ScriptInterpreter(ShellParser):
         if is_read and all_known(previous.segments) and self.scope.positional is None and ARGUMENT.fullmatch(after):
             self.scope.add_note(f"{name} is {before[:60]!r}, unless an argument of the script sets it")
             return previous.segments
-        self.scope.add_note(f"{name} is {before[:60]!r} or {after[:60]!r}, which is known only at run time")
+        if not previous.choices:  # else a note names the first two
+            self.scope.add_note(f"{name} is {before[:60]!r} or {after[:60]!r}, which is known only at run time")
         return (Segment(f"${{{name}}}", -1, known=False),)
 
     def _store_variable(

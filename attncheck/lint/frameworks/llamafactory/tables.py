@@ -46,6 +46,7 @@ OWN_FIELDS = frozenset(
     {"stage", "finetuning_type", "template", "cutoff_len", "neat_packing", "flash_attn", "lora_target", "dataset_dir"}
     | {"enable_liger_kernel", "pure_bf16", "lora_rank", "freeze_trainable_layers", "pref_loss", "quantization_bit"}
 )
+OWN_OPTIONS = {"stage", "finetuning_type"}  # of no other framework
 FOREIGN_FIELDS = frozenset({"base_model", "sequence_len", "train_type", "tuner_type", "sft_type", "dataset_name"})
 
 
@@ -101,6 +102,7 @@ def is_own_launch(launch: Launch) -> bool:
     if launch.words:  # a script that is not here: most options that transformers does not have are LLaMA-Factory's
         known = load_parser_options(*[*CONTEMPORARY_TRANSFORMERS.items()][-1]).any_release
         foreign = list_names(launch.words) - known.keys()
-        return launch.words[0].text.rsplit("/", 1)[-1] in SCRIPTS and len(keys & OWN_FIELDS) > len(foreign)
+        is_named = launch.words[0].text.rsplit("/", 1)[-1] in SCRIPTS or OWN_OPTIONS <= keys
+        return is_named and len(keys & OWN_FIELDS) > len(foreign)
     is_merge = "export_dir" in keys and "do_train" not in keys  # a configuration of `llamafactory-cli export`
     return "model_name_or_path" in keys and len(keys & OWN_FIELDS) > 1 and not is_merge
