@@ -1180,6 +1180,34 @@ def test_a_file_that_the_program_parses_has_its_arguments(tmp_path: Path, parse:
         assert ("ATN429" in {finding.code for finding in report.findings}) == (expected > 1)
 
 
+CHANGES = """
+from trl import GRPOConfig, GRPOTrainer, TrlParser
+(training_args,) = TrlParser((GRPOConfig,)).parse_args_and_config()
+{0}
+GRPOTrainer(model="m", args=training_args).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("training_args.per_device_train_batch_size *= 32", 0),
+        ("training_args.per_device_train_batch_size = training_args.per_device_train_batch_size * n", 0),
+        ("n = training_args.per_device_train_batch_size * 2", 1),
+        ("training_args.seed += 1", 1),
+    ],
+)
+@pytest.mark.parametrize("written", ["--per_device_train_batch_size 1", "--per_device_train_batch_size=1", "a.yaml"])
+def test_an_option_that_the_program_changes_has_no_known_value(
+    tmp_path: Path, line: str, count: int, written: str
+) -> None:
+    (tmp_path / "a.yaml").write_text("per_device_train_batch_size: 1\n")
+    option = f"--config {written}" if written == "a.yaml" else written
+    command = f"torchrun --nproc_per_node 2 train.py {option} --num_generations 4"
+    report = lint_text(tmp_path, CHANGES.replace("{0}", line), command, "h100x8,trl=0.16.0,transformers=4.49.0")
+    assert sum("is not a multiple of" in finding.message for finding in report.findings) == count
+
+
 def test_a_file_of_a_trainer_that_no_program_of_its_tree_uses_is_no_launch(tmp_path: Path) -> None:
     keys = "packing: true\nmax_seq_length: 4096\nmodel_name_or_path: m\nlearning_rate: 1.0e-05\noutput_dir: o\n"
     for name, counted in (("GRPO", 0), ("SFT", 1)):
@@ -1238,6 +1266,14 @@ SWIFT = {
         class MegatronTrainArguments(TrainArguments):
             micro_batch_size: int = 1
         """,
+    "swift/megatron/argument/rlhf_args.py": """
+        from dataclasses import dataclass
+        from .train_args import MegatronTrainArguments
+
+        @dataclass
+        class MegatronRLHFArguments(MegatronTrainArguments):
+            rlhf_type: str = "dpo"
+        """,
     "run.sh": "{} --model m --output_dir o\n",
 }
 
@@ -1253,6 +1289,8 @@ SWIFT = {
         ("megatron sft --micro_batch_size 1 --no_initialization true", 1),
         ("megatron sft --ignore_args_error true --no_initialization true", 0),
         ("megatron export --no_initialization true", 0),
+        ("megatron rlhf --config x.yaml", 1),
+        ("megatron rlhf --use_ray true --config x.yaml", 0),
     ],
 )
 def test_what_no_argument_class_of_ms_swift_takes_is_refused(tmp_path: Path, command: str, count: int) -> None:

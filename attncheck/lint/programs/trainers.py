@@ -62,6 +62,7 @@ CONSTRUCTS_NOTHING = ("ctx", "bases", "annotation", "returns")
 FITTED, FIT = re.compile(r"verl\.trainer\.(?:fsdp_)?sft_trainer\..*"), re.compile("fit")  # its methods are used alone
 EVALUATE = re.compile("evaluate|predict")
 STARTS_TRAINING = re.compile(r"(?!_)(?:\w*_)?(?:train|training|pretrain|finetune|sft|fit)(?:_\w*)?|run_exp")
+PARSED = re.compile(r"(?:\w*_)?(?:args|arguments|config|cfg)")
 FILE_PARSES = ("parse_json_file", "parse_yaml_file", "parse_dict")  # of transformers' HfArgumentParser
 OWN_LOSS = "its own compute_loss"  # among the trainers, if a class of the program replaces its Trainer's loss or train
 # if it calls a function such as replace_llama_attn_with_flash_attn, or gives Megatron's loop a model of any kind
@@ -86,6 +87,7 @@ class TrainerReading(NamedTuple):
     tables: frozenset[str] = frozenset()  # the keys of their tables of classes
     made: MadeTrainer = MadeTrainer()  # the trainer that it certainly makes
     assigned: frozenset[str] = frozenset()  # attributes that the program sets, `args.bf16 = True`, if that matters
+    changed: frozenset[str] = frozenset()  # attributes that it computes from their own values: `args.batch *= 2`
     parses_itself: bool = False  # it defines options for argparse
     is_fired: bool = False  # options are the parameters of a function: Fire(train)
     file_options: frozenset[str] = frozenset()  # they name the file of the arguments: parse_json_file(args.config)
@@ -118,7 +120,7 @@ def attach_trainers(launch: Launch) -> Launch:
         reading = _narrow(place[0], place[1].folders, place[1].base, chosen, given, texts) or reading
     notes = (*launch.notes, *describe_moved(name, place[0].name)) if name.endswith(".py") else launch.notes
     launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself, notes=notes)
-    launch = replace(launch, file_options=reading.file_options)
+    launch = leave_open(replace(launch, file_options=reading.file_options), reading.changed)
     passed = _make_passed(reading, given, texts)
     main = find_entry(place[0], tree := open_tree(place[1].folders, place[1].base))
     if launch.starts_written_script and main is not None:
@@ -194,6 +196,7 @@ def _read_trainers(
     return reading._replace(
         places_itself=any(map(_names_devices, read)),
         assigned=frozenset(node.attr for node in attributes if isinstance(node.ctx, ast.Store)),
+        changed=frozenset(name for module in read if has_settings for name in _iter_changed(module)),
         parses_itself=any(_calls(module, OWN_OPTIONS) for module in read),
         is_fired=any(_calls(module, FIRE) for module in read),
         file_options=frozenset(name for module in read for name in _iter_file_options(module)),
@@ -206,6 +209,29 @@ def _add_model_arguments(reading: TrainerReading, entry: Entry, tree: SourceTree
     if main is None or not any(name.startswith((*LIBRARIES, "torchtitan.")) for name in reading.names or ()):
         return reading
     return reading._replace(fixed=(*reading.fixed, *find_model_arguments(tree, main, MODEL_ARGUMENTS)))
+
+
+def _iter_changed(module: SourceModule) -> Iterator[str]:
+    """Yield the attributes of parsed options that a module changes by their own values, so that the options do not."""
+    computed = [(node.target, node.target) for node in list_kind(module.body, ast.AugAssign)]
+    assigned = ((node.targets[0], node.value) for node in list_kind(module.body, ast.Assign))
+    for target, value in (*computed, *assigned):
+        if isinstance(target, ast.Attribute) and PARSED.fullmatch(getattr(target.value, "id", "")):
+            yield from [target.attr] if join_name(target) in map(join_name, ast.walk(value)) else ()
+
+
+def leave_open(launch: Launch, names: frozenset[str]) -> Launch:
+    """Return the launch with the values of options that its program changes as unknown."""
+    if not names:
+        return launch
+    words = list(launch.words)
+    for index, word in enumerate(words):
+        option, equals, _ = word.text.partition("=")
+        place = index if equals else index + 1
+        if option.lstrip("-").replace("-", "_") in names and word.text.startswith("--") and place < len(words):
+            words[place] = replace(words[place], known=False)
+    entries = (replace(item, known=item.known and item.name not in names) for item in launch.entries)
+    return replace(launch, words=tuple(words), entries=tuple(entries))
 
 
 def _iter_file_options(module: SourceModule) -> Iterator[str]:

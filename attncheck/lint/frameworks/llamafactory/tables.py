@@ -102,7 +102,7 @@ def is_own_launch(launch: Launch) -> bool:
     if launch.words:  # a script that is not here: most options that transformers does not have are LLaMA-Factory's
         known = load_parser_options(*[*CONTEMPORARY_TRANSFORMERS.items()][-1]).any_release
         foreign = list_names(launch.words) - known.keys()
-        is_named = launch.words[0].text.rsplit("/", 1)[-1] in SCRIPTS or OWN_OPTIONS <= keys
+        is_named = launch.words[0].text.rsplit("/", 1)[-1] in SCRIPTS or keys >= OWN_OPTIONS
         return is_named and len(keys & OWN_FIELDS) > len(foreign)
     is_merge = "export_dir" in keys and "do_train" not in keys  # a configuration of `llamafactory-cli export`
     return "model_name_or_path" in keys and len(keys & OWN_FIELDS) > 1 and not is_merge

@@ -124,13 +124,15 @@ def _find_used_verb(names: Sequence[str]) -> str:
 def list_entries(launch: Launch) -> tuple[str, ...]:
     """Return the dataclass of a verb's options (3.8.0 llm/argument, 4.6.0 arguments; utils/utils.py `parse_args`).
 
-    With `--ignore_args_error` any other option is only a warning (4.6.0 pipelines/base.py:36).
+    With `--ignore_args_error` any other option is only a warning (4.6.0 pipelines/base.py:36). `megatron rlhf --use_ray
+    true --config FILE` starts another program (4.6.0 cli/_megatron/rlhf.py:18, ray/megatron/pipeline.py).
     """
     verb, is_megatron = detect_verb(launch), find_command(launch) == MEGATRON
     if verb == MEGATRON:
         verb = launch.words[1].text if is_megatron else launch.words[0].text.rpartition(".")[2] if launch.words else ""
         is_megatron = True
-    if read_settings(launch, verb, FRAMEWORK.newest).is_on("ignore_args_error"):
+    starts_other = is_megatron and any(word.text == "--use_ray" for word in launch.words)
+    if starts_other or read_settings(launch, verb, FRAMEWORK.newest).is_on("ignore_args_error"):
         return ()
     return (MEGATRON_ENTRIES if is_megatron else ENTRIES).get(verb, ())
 
