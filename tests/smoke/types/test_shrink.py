@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 
 import transformers
 
-from attncheck.smoke.worker.models.architectures import Architecture, Unbuildable
+from attncheck.smoke.worker.models.architectures import WINDOW, Architecture, Unbuildable
 from attncheck.smoke.worker.models.build import build_model
 from attncheck.smoke.worker.models.shrink import MAX_HIDDEN_SIZE, shrink_config
 
@@ -42,6 +42,20 @@ def test_linear_attention_keeps_two_heads_of_keys_and_the_width_is_cut() -> None
         names = ("linear_num_heads", "linear_num_key_heads", "linear_num_value_heads")
         assert tuple(getattr(config, name) for name in names if hasattr(config, name)) == heads, model_type
         assert config.hidden_size <= MAX_HIDDEN_SIZE, model_type
+
+
+@pytest.mark.parametrize(("is_used", "width"), [(True, WINDOW), (False, 4096)])
+def test_a_window_is_cut_if_it_is_used(is_used: bool, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Held:
+        @staticmethod
+        def from_dict(document: dict[str, Any]) -> Any:
+            config = transformers.Qwen2Config(use_sliding_window=is_used)
+            config.sliding_window = document["sliding_window"]  # as transformers 4.49.0 has it
+            return config
+
+    monkeypatch.setattr(transformers, "CONFIG_MAPPING", {"qwen2": Held})
+    document = {"model_type": "qwen2", "sliding_window": 4096}
+    assert shrink_config(Architecture("qwen2", document), 200).sliding_window == width
 
 
 def test_what_cannot_be_cut_is_one_clear_line() -> None:

@@ -88,7 +88,8 @@ def _shrink(source: Architecture, full_config: Any, buildable: Any, max_tokens: 
     for names, most in ((CHUNK_FIELDS, MAX_CHUNK), (STATE_FIELDS, MAX_STATE)):
         for name in names:
             set_number(decoder, name, min(getattr(decoder, name, None) or 0, most))
-    window = getattr(decoder, "sliding_window", None)
+    window = getattr(decoder, "use_sliding_window", True) and getattr(decoder, "sliding_window", None)
+    # transformers 4.49.0 modeling_qwen2.py: without flash-attn a window that is not used hides tokens anyway
     if isinstance(window, int) and window > WINDOW:
         decoder.sliding_window = WINDOW
     for name in TOWER_FIELDS:
