@@ -31,7 +31,7 @@ LENGTHS = ("max_length", "max_seq_length", "cutoff_len", "sequence_len")
 DTYPES = ("dtype", "torch_dtype", "bf16", "fp16", "precision", "param_dtype")
 EVALUATES = ("eval_strategy", "evaluation_strategy", "eval_on_start", "do_eval", "val_set_size")
 EVALUATED, SAVED = "an evaluation of", "loaded again"  # in the watcher's lines
-SAVES = re.compile(r"\.save_(model|pretrained)\(")
+SAVES = re.compile(r"\.save_(model|pretrained)\(|\btorch\.save\(")
 QUANTISED = ("load_in_4bit", "load_in_8bit", "quantization_bit", "quant_bits")
 SHARED_BY = "sequence_parallel_size"  # 360-LLaMA-Factory's
 SHARING = re.compile(r"packing|packed|padding_free|flatten|remove_padding")
@@ -152,7 +152,8 @@ def list_unasked(
     own = script.text if script is not None else ""
     with contextlib.suppress(OSError):
         own += written.read_text(encoding="utf-8", errors="replace") if written is not None else ""
-    if SAVES.search(own) and not any(SAVED in text for text in texts):
+    saves = SAVES.search(own) or not read.recognised.framework.general
+    if saves and not any(SAVED in text for text in texts):
         yield "what is saved"
     is_tried = any(text.startswith(EVALUATED) for text in texts)
     if not is_tried and (is_set or ".evaluate(" in own):

@@ -160,18 +160,22 @@ def test_a_model_that_nothing_trains_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "has_text_only", "unasked"),
     [
-        ("", False, ["truncated rows", "later epochs"]),
-        ("--eval_strategy steps", True, ["images", "truncated rows", "evaluation", "later epochs"]),
+        ("", False, ["truncated rows", "what is saved", "later epochs"]),
+        ("--eval_strategy steps", True, ["images", "truncated rows", "what is saved", "evaluation", "later epochs"]),
         (
             "--resume_from_checkpoint out/9",
             False,
-            ["truncated rows", "a resumed training", "resuming from out/9", "later epochs"],
+            ["truncated rows", "what is saved", "a resumed training", "resuming from out/9", "later epochs"],
         ),
-        ("--resume_from_checkpoint true", False, ["truncated rows", "a resumed training", "later epochs"]),
+        (
+            "--resume_from_checkpoint true",
+            False,
+            ["truncated rows", "what is saved", "a resumed training", "later epochs"],
+        ),
         (
             "--eval_strategy no --gradient_accumulation_steps 8",
             False,
-            ["truncated rows", "later epochs", *OF_ACCUMULATION],
+            ["truncated rows", "what is saved", "later epochs", *OF_ACCUMULATION],
         ),
     ],
 )
@@ -181,10 +185,10 @@ def test_what_a_rehearsal_leaves_out(options: str, has_text_only: bool, unasked:
 
 def test_what_the_first_step_of_a_policy_leaves_out() -> None:
     objective = Objective(policy=PolicyGradient())
-    of_rollouts = ["the rewards", "how completions are sampled"]
-    left_out = [*of_rollouts, "the KL term, which is 0 at the first step", "later epochs"]
+    of_rollouts, last = ["the rewards", "how completions are sampled"], ["what is saved", "later epochs"]
+    left_out = [*of_rollouts, "the KL term, which is 0 at the first step", *last]
     assert list(list_unasked(read("--beta 0.04"), objective, False)) == left_out
-    assert list(list_unasked(read("--beta 0.0"), objective, False)) == [*of_rollouts, "later epochs"]
+    assert list(list_unasked(read("--beta 0.0"), objective, False)) == [*of_rollouts, *last]
     assert "the contents of the launch's own rows" in list_unasked(read(""), objective, False, has_made_up=True)
 
 

@@ -48,10 +48,15 @@ def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(owner, name, getattr(owner, name))
 
 
-@pytest.mark.parametrize(("end", "is_hastened"), [(", torch.save(batch, 'out')", True), ("", False)])
+@pytest.mark.parametrize(
+    ("end", "is_framework", "is_hastened"),
+    [(", torch.save(batch, 'out')", False, True), ("", False, False), ("", True, True)],
+)
 def test_a_script_that_saves_is_taken_to_its_end(
-    end: str, is_hastened: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    end: str, is_framework: bool, is_hastened: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not is_framework:  # whose text is its console script's
+        monkeypatch.setenv("ATTNCHECK_ROWS", "rows.jsonl")
     monkeypatch.setattr(hastening, "read_scripts", lambda: LOOP.format(end=end))
     recorder = SimpleNamespace(folder=str(tmp_path), is_paused=False)
     model, steps = Model(4, 1), list[torch.Tensor]()
@@ -74,6 +79,48 @@ def test_a_script_that_saves_is_taken_to_its_end(
     scope["train"](model, loader, optimizer, take)
     assert (tmp_path / "hastened").exists() and model.calls == 5 + 1 + 1  # the first again, and that in evaluation mode
     assert torch.equal(model.weight, steps[4]) and not torch.equal(model.weight, steps[3])
+
+
+ENDING = """\
+def run(loss):
+    for step in range(2):
+        {inside}
+        loss.backward()
+    {after}
+run(loss)
+"""
+
+
+@pytest.mark.parametrize(
+    ("inside", "after", "reported"),
+    [
+        ("pass", "model.save(loss)", "train.py:5 ends the launch with NameError: name 'model' is not defined"),
+        ("pass", "raise RuntimeError('tensors share memory')", "train.py:5 ends the launch with RuntimeError"),
+        ("model.save(loss)", "pass", ""),
+        ("pass", "{}['eval_loss']", ""),
+        ("pass", "None.item()", ""),
+        ("pass", "import a_package_that_is_missing", ""),
+        ("pass", "pass", ""),
+    ],
+)
+def test_an_error_behind_the_training_is_reported(
+    inside: str, after: str, reported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, watch, ends = tmp_path / "train.py", tmp_path / "watch", list[int]()
+    watch.mkdir()
+    script.write_text(ENDING.format(inside=inside, after=after))
+    monkeypatch.setattr("os._exit", ends.append)
+    monkeypatch.delattr("sys.last_value", raising=False)
+    scope = {"__file__": str(script), "loss": SimpleNamespace(backward=lambda: None)}
+    try:
+        exec(compile(script.read_text(), str(script), "exec"), scope)
+    except Exception as error:
+        monkeypatch.setattr("sys.last_value", error, raising=False)
+    hastening._end(str(watch))
+    reports = [json.loads(path.read_text()) for path in watch.glob("relations-*.json")]
+    assert ends == [0] and len(reports) == bool(reported)
+    for own in reports:
+        assert own["check"] == "run" and reported in own["warnings"][0]
 
 
 STAGES = """\

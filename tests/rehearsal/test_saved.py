@@ -73,3 +73,57 @@ def test_a_saved_model_is_the_trained_one(
     scope["save"](model, first, tmp_path / "saved", fault)
     (answer,) = [json.loads(path.read_text()) for path in tmp_path.glob("relations-*.json")]
     assert [*answer] == ["check", kind] and text in answer[kind][0] and "train.py:18" in answer[kind][0], answer
+
+
+STATES = """\
+import torch
+
+def save(model, first, path, fault):
+    state = {f"_orig_mod.{name}": value for name, value in model.state_dict().items()}
+    averaged = {name: value * 0.9 for name, value in state.items()}
+    head = {name: value for name, value in state.items() if "lm_head" in name}
+    rest = {name: value for name, value in state.items() if "lm_head" not in name}
+    states = {"first": first.state_dict(), "averaged": averaged, "head": head, "rest": rest}
+    torch.save({"model": states.get(fault, state), "step": 5}, path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "text"),
+    [
+        ("first", "warnings", "has the weights from before the first step"),
+        ("rest", "warnings", "a state without lm_head.weight, which the launch trains"),
+        ("", "notes", READ_BACK),
+        ("averaged", "", ""),
+        ("head", "", ""),
+    ],
+)
+def test_a_saved_state_is_the_trained_one(
+    fault: str, kind: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTNCHECK_CONTINUES", "")
+    config = transformers.LlamaConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
+    )
+    torch.manual_seed(0)
+    model: Any = transformers.LlamaForCausalLM(config)
+    first = transformers.LlamaForCausalLM(config)
+    first.load_state_dict(model.state_dict())
+    recorder = SimpleNamespace(folder=str(tmp_path), steps=[{}], trained=model, is_paused=False)
+    monkeypatch.setattr(torch, "save", torch.save)
+    saved = SavedModels(recorder)
+    saved.watch_states(torch)
+    saved.keep_first()
+    with torch.no_grad():
+        for value in model.parameters():
+            value.add_(torch.randn_like(value), alpha=0.1)
+    script = tmp_path / "train.py"
+    script.write_text(STATES)
+    scope: dict[str, Any] = {"__file__": str(script)}
+    exec(compile(STATES, str(script), "exec"), scope)
+    before = model.lm_head.weight.clone()
+    scope["save"](model, first, tmp_path / "model.pt", fault)
+    answers = [json.loads(path.read_text()) for path in tmp_path.glob("relations-*.json")]
+    assert [[*own] for own in answers] == [["check", kind]] * bool(kind), answers
+    assert all(text in own[kind][0] and "train.py:9" in own[kind][0] for own in answers), answers
+    assert model.lm_head.weight.equal(before)  # the launch's own model keeps its weights

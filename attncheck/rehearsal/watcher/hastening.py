@@ -9,27 +9,33 @@ transformers 5.17.0 trainer.py (`train` counts the steps of the checkpoint that 
 
 from __future__ import annotations
 
+import ast
 import atexit
 import contextlib
 import functools
+import linecache
 import os
 import re
 import sys
+import traceback
 from typing import Any
 
-from .absent import note, read_scripts
+from .absent import is_script, note, read_scripts
 from .continuing import FORKED, can_fork
 from .relations import read_given, report
 from .script_code import find_script_frame, name_line
 
 BATCHES = 2  # of each loader
-# What a script may do after a training; an installed program, whose text is not read, saves.
-FOLLOWS = re.compile(r"\bsave\w*\(|\.train\((?s:.*)\.train\(")
+LOOPS = (ast.For, ast.While)
+FOLLOWS = re.compile(r"\bsave\w*\(|\.train\((?s:.*)\.train\(")  # what a script may do after a training
+# Errors of code, but not of what a training without gradients does not have; a rehearsal has no network, nor all files.
+OF_CODE, OF_TRAINING = (AttributeError, NameError, RuntimeError, TypeError), re.compile(r"NoneType|\bgrad")
 
 
 def hasten(recorder: Any) -> None:
     """Let a launch go on without training if its script has something to do after it."""
-    if not can_fork() or not FOLLOWS.search(read_scripts() or "save("):
+    is_own = "ATTNCHECK_ROWS" in os.environ  # other programs are frameworks', which save
+    if not can_fork() or (is_own and not FOLLOWS.search(read_scripts())):
         return
     import torch
     from torch.utils.data import dataloader
@@ -38,7 +44,7 @@ def hasten(recorder: Any) -> None:
     os.environ["ATTNCHECK_WATCH"] = os.path.join(recorder.folder, "after")  # the records of processes that it starts
     os.makedirs(os.environ["ATTNCHECK_WATCH"], exist_ok=True)
     recorder.is_paused = True
-    atexit.register(os._exit, 0)  # first: taking torch apart is slow
+    atexit.register(_end, recorder.folder)  # first: taking torch apart is slow
     loader: Any = dataloader._BaseDataLoaderIter
     base: Any = torch.nn.Module
     call, follow, kept, running = base.__call__, loader.__next__, dict[Any, Any](), list[Any]()
@@ -63,6 +69,27 @@ def hasten(recorder: Any) -> None:
 
     torch.Tensor.backward = lambda *arguments, **options: None  # type: ignore[method-assign]
     base.__call__, loader.__next__ = repeat, take
+
+
+def _end(folder: str) -> None:
+    """Report an error of a script's code behind its training, and leave the process."""
+    error: Any = getattr(sys, "last_value", None)
+    if isinstance(error, OF_CODE) and not OF_TRAINING.search(str(error)):
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        own = [frame for frame in frames if is_script(frame.f_globals)]
+        if own and not any(map(_trains, frames)):
+            text = f"after the recorded steps {name_line(own[-1])} ends the launch with {type(error).__name__}"
+            report(folder, "run", warnings=[f"{text}: {str(error)[:300]}"])
+    os._exit(0)
+
+
+def _trains(frame: Any) -> bool:
+    """Return whether a frame is a trainer's training, or a line of a script's own loop."""
+    name, line = frame.f_code.co_filename, frame.f_lineno
+    if not is_script(frame.f_globals):
+        return frame.f_code.co_name == "train"
+    loops = (own for own in ast.walk(ast.parse("".join(linecache.getlines(name)))) if isinstance(own, LOOPS))
+    return any(own.lineno <= line <= (own.end_lineno or line) and ".backward(" in ast.unparse(own) for own in loops)
 
 
 def watch_trainings(recorder: Any, trainer: Any) -> None:

@@ -421,6 +421,7 @@ def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
 
 def _patch_transformers(recorder: Recorder, saved: SavedModels, modeling_utils: Any) -> None:
     """Watch every loaded or new model, and what is saved of it."""
+    import torch
     from torch.optim import optimizer
 
     if os.environ.get("ATTNCHECK_EMULATED"):
@@ -437,6 +438,7 @@ def _patch_transformers(recorder: Recorder, saved: SavedModels, modeling_utils: 
         recorder.watch(model)
 
     saved.watch(model_class)
+    saved.watch_states(torch)
     optimizer.register_optimizer_step_pre_hook(saved.keep_first)
     end_building = model_class.post_init
 

@@ -11,11 +11,12 @@ import contextlib
 import functools
 import glob
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .absent import is_guarded
+from .absent import is_guarded, is_script
 from .continuing import can_fork
 from .relations import ask_in_fork, report
 from .script_code import find_script_frame, name_line
@@ -24,6 +25,8 @@ TOKENS = 8  # of the row that both compute
 NAMED = 3  # the most parameters in a message
 LIMIT, HALF_LIMIT = 1e-3, 0.05  # relative difference of outputs: rounding, also in half precision
 READ_BACK = "loaded again, it computes what the trained model does"  # ends a note
+FIRST = "has the weights from before the first step, not the trained ones"
+WRAPPER = re.compile(r"\b(?:module|_orig_mod)\.")  # a part of names: DistributedDataParallel's, and torch.compile's
 
 
 class SavedModels:
@@ -41,23 +44,43 @@ class SavedModels:
         def save_pretrained(model: Any, save_directory: Any, *arguments: Any, **options: Any) -> Any:
             given = options.get("state_dict")
             given = given if given is None else dict(given)  # transformers 5 empties it
-            frame = find_script_frame(sys._getframe(1))
-            place = name_line(frame) if frame is not None else f"{type(model).__name__}.save_pretrained"
-            is_new = self._recorder.steps and place not in self._places and can_fork()
-            self._places |= {place} if is_new else set()
+            place = self._find_new(f"{type(model).__name__}.save_pretrained")
             try:
                 result = original(model, save_directory, *arguments, **options)
             except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
-                if is_new and not is_guarded((type(error).__name__,)):
+                if place and not is_guarded((type(error).__name__,)):
                     text = f"{place} cannot save the model: {type(error).__name__}: {str(error)[:300]}"
                     report(self._recorder.folder, "update", violations=[text])
                 raise
-            if is_new:
+            if place:
                 folder = os.path.abspath(save_directory)
                 ask_in_fork(self._recorder, "update", functools.partial(self._compare, model, folder, place, given))
             return result
 
         cls.save_pretrained = save_pretrained
+
+    def watch_states(self, torch: Any) -> None:
+        """Follow a script's `torch.save` of a model's state, or of a dictionary that has one."""
+        original = torch.save
+
+        @functools.wraps(original)
+        def save(value: Any, *arguments: Any, **options: Any) -> None:
+            original(value, *arguments, **options)
+            parts = (value, *value.values()) if isinstance(value, Mapping) else ()
+            states = [own for own in parts if isinstance(own, Mapping) and own]
+            place = self._find_new("") if states and is_script(sys._getframe(1).f_globals) else ""
+            if place:
+                ask_in_fork(self._recorder, "update", functools.partial(self._compare_state, states, place))
+
+        torch.save = save
+
+    def _find_new(self, name: str) -> str:
+        """Return the line of a script that saves after training has begun, or `name`; "" if it is followed already."""
+        frame = find_script_frame(sys._getframe(2))
+        place = name_line(frame) if frame is not None else name
+        is_new = self._recorder.steps and place not in self._places and can_fork()
+        self._places |= {place} if is_new else set()
+        return place * bool(is_new)
 
     def keep_first(self, *arguments: Any) -> None:
         """Keep what the model computes before the first step of an optimiser."""
@@ -79,7 +102,7 @@ class SavedModels:
         if given is not None:  # such as averaged weights
             model.load_state_dict(given, strict=False)
         right, own = _compute(model), _compute(loaded)
-        limit = LIMIT if all(value.element_size() > 2 for value in model.parameters()) else HALF_LIMIT
+        limit = _find_limit(model)
         error, is_first = _measure(own, right), self._is_first(own, limit)
         begin = f"{place} saves a model that"
         if error > limit or is_lost:
@@ -90,9 +113,34 @@ class SavedModels:
                 f"{begin} is not the trained one when it is loaded again: its outputs differ by {error:.2g}{first}{why}"
             ]
         elif is_first and not self._is_first(_compute(self._recorder.trained), limit):
-            answers["warnings"] = [f"{begin} has the weights from before the first step, not the trained ones"]
+            answers["warnings"] = [f"{begin} {FIRST}"]
         else:
             answers["notes"] = [f"what {place} saves: {READ_BACK}"]
+
+    def _compare_state(self, states: Sequence[Mapping[str, Any]], place: str, answers: dict[str, Any]) -> None:
+        """Compare what the model computes with what it computes with a saved state, which may be an average of others.
+
+        Other models' states say nothing, nor do parts of one.
+        """
+        model = self._recorder.trained
+        known, trained = (
+            model.state_dict(),
+            {name for name, value in model.named_parameters() if value.requires_grad},
+        )
+        named = [{WRAPPER.sub("", name): value for name, value in state.items()} for state in states]
+        state = max(named, key=lambda own: len(trained & own.keys()))
+        lost = sorted(trained - state.keys())
+        if len(lost) * 2 > len(trained):
+            return
+        right, limit = _compute(model), _find_limit(model)
+        model.load_state_dict({name: value for name, value in state.items() if name in known}, strict=False)
+        own = _compute(model)
+        if lost:
+            answers["warnings"] = [f"{place} saves a state without {', '.join(lost[:NAMED])}, which the launch trains"]
+        elif _measure(own, right) <= limit:
+            answers["notes"] = [f"what {place} saves: {READ_BACK}"]
+        elif self._is_first(own, limit):
+            answers["warnings"] = [f"{place} saves a state that {FIRST}"]
 
     def _is_first(self, outputs: Any, limit: float) -> bool:
         first = self._first
@@ -131,6 +179,11 @@ def _load_adapter(model: Any, folder: str) -> tuple[Any, str, bool]:
         with safetensors.safe_open(path, "pt") as tensors:
             is_empty = not tensors.keys()
     return type(model).from_pretrained(start, folder), "; its file has no tensors" * is_empty, is_empty
+
+
+def _find_limit(model: Any) -> float:
+    """Return the limit of the difference of two outputs of a model."""
+    return LIMIT if all(value.element_size() > 2 for value in model.parameters()) else HALF_LIMIT
 
 
 def _compute(model: Any) -> Any:
