@@ -61,7 +61,7 @@ from attncheck.rehearsal.watcher.stand_ins import (
     take_known_columns,
     take_known_template,
 )
-from attncheck.rehearsal.worker.materials import add_columns, add_message_columns, make_tokenizer, tokenize
+from attncheck.rehearsal.worker.materials import add_columns, add_message_columns, fit_rows, make_tokenizer, tokenize
 from attncheck.rehearsal.worker.shapes import list_turns
 from tests.rehearsal.staging import ask_for_materials, make_materials
 
@@ -583,6 +583,16 @@ def test_rows_have_the_fields_that_a_script_reads(read: list[str], texts: dict[s
     assert add_columns([row], read) == [{**row, **texts}]
 
 
+def test_a_field_without_which_a_script_ended_is_added_in_spite_of_its_name() -> None:
+    """Also turns, which are never empty: TRL reads the first."""
+    (row,), _ = fit_rows([{"text": "q a"}], {"form": "every", "columns": ["type"], "added": ["type"]})
+    (kept,), _ = fit_rows([{"text": "q a"}], {"form": "every", "columns": ["type"]})
+    assert row == {"type": "", "text": "q a"} and kept == {"text": "q a"}
+    prompts = {"form": "prompt_texts", "columns": ["messages"], "added": ["messages"]}
+    (row,), _ = fit_rows([{"prompt": "q", "answer": "a", "completion": "a"}], prompts)
+    assert row.keys() == {"prompt", "answer", "messages"} and [own["content"] for own in row["messages"]] == ["q", "a"]
+
+
 def test_rows_of_a_script_that_makes_its_text_have_one_form(tmp_path: Path) -> None:
     """TRL takes a row for a conversation by any of these fields, in the order of a set."""
     answer = ask_for_materials(tmp_path, documents=4, columns=["problem", "solution"], makes_text=True, marker="")
@@ -962,6 +972,19 @@ def _keep_long(row: dict[str, Any]) -> bool:
     return len(row["turns"]) > 1
 
 
+class _Rows(list[dict[str, Any]]):
+    @property
+    def column_names(self) -> list[str]:
+        return [*self[0]]
+
+    def remove_columns(self, names: list[str]) -> list[dict[str, Any]]:
+        return [{name: row[name] for name in row if name not in names} for row in self] if names else self
+
+
+def _require_system(row: dict[str, Any]) -> None:
+    assert row["messages"][0]["role"] == "system"
+
+
 def test_a_reader_that_fails_on_synthetic_rows_is_noted_and_left_out_the_second_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -969,7 +992,7 @@ def test_a_reader_that_fails_on_synthetic_rows_is_noted_and_left_out_the_second_
     watch = tmp_path / "watch"
     watch.mkdir()
     monkeypatch.setenv("ATTNCHECK_WATCH", str(watch))
-    rows = [{"problem": "w1 w2"}]
+    rows = _Rows([{"problem": "w1 w2"}])
     apply = _leave_failing_reader(lambda rows, function, **options: [function(row) for row in rows])
     with pytest.raises(json.JSONDecodeError):
         apply(rows, _read_own_shape)
@@ -981,11 +1004,13 @@ def test_a_reader_that_fails_on_synthetic_rows_is_noted_and_left_out_the_second_
     with pytest.raises(TypeError):
         apply(rows, json.loads)
     assert apply(rows, lambda row: row["problem"]) == ["w1 w2"]
+    both = _Rows([{"prompt": "w1", "messages": [{"role": "user"}]}])  # of which TRL takes either, in a set's order
+    assert apply(both, _require_system) == [{"prompt": "w1"}]
     left_out = {
         (difference.dimension.partition(" ")[0], difference.written)
         for difference in list_watched_differences(str(tmp_path))
     }
-    assert left_out == {("function", "_read_own_shape"), ("function", "_keep_long")}
+    assert left_out == {("function", name) for name in ("_read_own_shape", "_keep_long", "_require_system")}
 
 
 @pytest.mark.parametrize("files", [{}, None])

@@ -235,13 +235,14 @@ def _leave_failing_reader(apply: Any) -> Any:
     def call(rows: Any, function: Any = None, *arguments: Any, **options: Any) -> Any:
         try:
             return apply(rows, function, *arguments, **options)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (AssertionError, LookupError, TypeError, ValueError, AttributeError) as error:
             kind = "reader" if "ATTNCHECK_WITHOUT_READERS" in os.environ else "unread"
             if is_foreign(function):
                 note(os.environ["ATTNCHECK_WATCH"], kind, f"{unwrap(function).__name__} {type(error).__name__}")
             if kind == "unread" or not is_foreign(function):
                 raise
-            return rows
+            names = rows.column_names
+            return rows.remove_columns([name for name in ("messages",) if "prompt" in names and name in names])
 
     return call
 

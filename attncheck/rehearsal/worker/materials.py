@@ -462,22 +462,26 @@ def fit_rows(rows: list[dict[str, Any]], message: Mapping[str, Any]) -> tuple[li
     """Return rows with the fields that a script reads, in the shapes that it needs, and the names of these fields."""
     from attncheck.rehearsal.worker import shapes
 
-    columns = message.get("columns", ())
+    columns, added = message.get("columns", ()), message.get("added", ())
     if message["form"] == "prompt_texts":
-        columns = [name for name in columns if name not in TRL_COLUMNS or name in message.get("added", ())]
+        columns = [name for name in columns if name not in TRL_COLUMNS or name in added]
         rows = [{name: value for name, value in row.items() if name not in TRL_COLUMNS} for row in rows]
+        if "messages" in added:
+            rows = [{**row, "messages": _write_turns(row["prompt"], row["answer"])} for row in rows]
     if message["form"] == "preference_text":
         rows = [dict.fromkeys(PROMPT_COLUMNS, row["prompt"]) | row for row in rows] if columns else rows
     elif message["form"].endswith("preference"):
         rows = add_pair_columns(rows, columns) if columns else rows
     else:
         rows = add_columns(rows, columns)
+    missing = {name: "" for name in added if rows and name in columns and name not in rows[0]}  # in spite of its name
+    rows = [missing | row for row in rows]
     for name, part in message.get("parts", {}).items():  # whose names only the launch's settings have
         rows = [{name: row[part], **row} if part in row else row for row in rows]
     words = dict.fromkeys(message.get("optional", ()), SINGLE_WORDS[0])  # an empty text counts as none
     rows = [row | {name: word for name, word in words.items() if row.get(name) == ""} for row in rows]
     needed = message.get("shapes", {})
-    for name in filter(PICTURE_NAME.search, message.get("added", ())):  # the watcher opens any image for a script
+    for name in filter(PICTURE_NAME.search, added):  # the watcher opens any image for a script
         is_list = isinstance(needed.get(name), list)
         rows = [{**row, name: [f"{number}.png"] if is_list else f"{number}.png"} for number, row in enumerate(rows)]
     turns = shapes.list_turns(needed) if message["form"] != "prompt_texts" else []
