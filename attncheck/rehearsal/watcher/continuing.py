@@ -84,7 +84,7 @@ def watch_skipping(recorder: Any, module: Any) -> None:
     @functools.wraps(original)
     def skip(dataloader: Any, num_batches: int = 0) -> Any:
         frame = find_script_frame(sys._getframe(1), MAX_CALLERS)
-        if frame is not None and num_batches and not answers and os.environ.get("ATTNCHECK_CONTINUES") and can_fork():
+        if frame is not None and num_batches and not answers and "ATTNCHECK_CONTINUES" in os.environ and can_fork():
 
             def read(is_whole: bool, is_new: bool, place: str, own: dict[str, Any]) -> None:
                 if is_new:

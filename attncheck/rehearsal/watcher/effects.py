@@ -40,6 +40,9 @@ OUTSIDE = re.compile(
 )
 LOSS = re.compile(r"(\w+_)?loss(_\w+)?")  # arguments of trainers
 QUOTED = re.compile(r"[`'\"]+([\w.-]+)[`'\"]+")  # the choices that a help text names
+INIT = re.compile(r"init_(\w+_)?weights")
+NEUTRAL = ("gaussian", "eva", "orthogonal", "pissa", "olora", "corda")  # draws that leave the product 0, or the weight
+CHANGED, TOKENS = 0.02, 16  # of the outputs' deviation; of a row
 FLAGS = ("gradient_checkpointing", "scaling", "p")  # attributes of modules
 GIVEN: dict[int, tuple[Any, ...]] = {}  # the arguments of settings, by the object's id
 ENVIRON = "ACCELERATE_"  # begins the variables that settings set
@@ -52,7 +55,7 @@ class _Ended(BaseException):
 def watch_adapters(recorder: Any, module: Any) -> None:
     """Compare the adapters that a call of `get_peft_model` makes with those of other settings."""
     original = vars(module).get("get_peft_model")
-    if original is None or hasattr(original, "is_compared") or not os.environ.get("ATTNCHECK_CONTINUES"):
+    if original is None or hasattr(original, "is_compared") or "ATTNCHECK_CONTINUES" not in os.environ:
         return
 
     @functools.wraps(original)
@@ -63,6 +66,8 @@ def watch_adapters(recorder: Any, module: Any) -> None:
 
         trials = _Trials(recorder, observe)
         trials.try_all([peft_config])
+        with contextlib.suppress(Exception):  # the launch continues without the answer
+            _ask_untrained(recorder, lambda: original(model, peft_config, *arguments, **options), model, peft_config)
         result = original(model, peft_config, *arguments, **options)
         layers = getattr(peft_config, "layers_to_transform", None)
         trials.write(kind=type(peft_config).__name__, layers=str(layers), astray=_list_astray(result, layers))
@@ -70,6 +75,49 @@ def watch_adapters(recorder: Any, module: Any) -> None:
 
     vars(make)["is_compared"] = True
     module.get_peft_model = make
+
+
+def _ask_untrained(recorder: Any, adapt: Callable[[], Any], model: Any, config: Any) -> None:
+    """Report that adapters change what a model computes before they are trained, and the setting that does it.
+
+    peft 0.21.2 tuners/lora/config.py: with `init_lora_weights` True "the LoRA adapter will be a no-op". Other kinds
+    have such a setting without these words.
+    """
+    inits = [field for field in dataclasses.fields(config) if INIT.fullmatch(field.name)]
+    if not (inits and all(getattr(config, field.name) in (True, *NEUTRAL) for field in inits) and can_fork()):
+        return
+
+    def measure(changes: dict[str, Any]) -> float:
+        def answer(place: str, answers: dict[str, Any]) -> None:
+            recorder.is_paused = True
+            _change(config, changes)
+            before = _compute_outputs(model)
+            answers["change"] = float((_compute_outputs(adapt()) - before).std() / before.std())
+
+        with tempfile.TemporaryDirectory() as folder:
+            return float(run_in_fork(answer, folder).get("change", "nan"))
+
+    change = measure({})
+    if change > CHANGED:
+        causes = (own for own in _iter_settings(config) if measure({own.name: own.default}) <= CHANGED)
+        cause = next((f"; without {own.name}={own.value} it computes the same" for own in causes), "")
+        version = getattr(sys.modules.get("peft"), "__version__", "")
+        text = (
+            f"{type(config).__name__} of peft {version} changes the outputs of the model by {change:.2g} of their "
+            f"deviation before it is trained{cause}"
+        )
+        kind = "violations" if any("no-op" in str(field.metadata.get("help")) for field in inits) else "warnings"
+        write_answer(recorder.folder, "relations", {"check": "update", kind: [text]})
+
+
+def _compute_outputs(model: Any) -> Any:
+    """Return a model's first outputs for some tokens, without dropout."""
+    import torch
+
+    size = model.get_input_embeddings().weight.shape[0]
+    tokens = torch.randint(size, (2, TOKENS), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        return model.eval()(input_ids=tokens, use_cache=False)[0].float()
 
 
 def keep_given(cls: Any) -> None:
