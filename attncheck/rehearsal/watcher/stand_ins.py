@@ -612,9 +612,9 @@ def seed_with_defaults(trainer_utils: Any) -> None:
 
     @functools.wraps(original)
     def seed_worker(worker_id: int, *arguments: Any, **options: Any) -> Any:
-        missing = inspect.signature(original).parameters.keys() - {"worker_id", *options}
+        missing = [name for name in [*inspect.signature(original).parameters][1:] if name not in options]
         if missing and not arguments:
-            note(os.environ["ATTNCHECK_WATCH"], "lacking", f"seed_worker {','.join(sorted(missing))}")
+            note(os.environ["ATTNCHECK_WATCH"], "lacking", f"seed_worker {','.join(missing)}")
             options |= dict.fromkeys(missing, 1)
         return original(worker_id, *arguments, **options)
 
