@@ -152,13 +152,14 @@ def list_unasked(
     own = script.text if script is not None else ""
     with contextlib.suppress(OSError):
         own += written.read_text(encoding="utf-8", errors="replace") if written is not None else ""
-    saves = SAVES.search(own) or not read.recognised.framework.general
+    continued = " ".join(note for result in results if result.check == "repeat" for note in result.notes)
+    # a framework's checkpoint is what it saves
+    saves = SAVES.search(own) or not (read.recognised.framework.general or RESUMED in continued)
     if saves and not any(SAVED in text for text in texts):
         yield "what is saved"
     is_tried = any(text.startswith(EVALUATED) for text in texts)
     if not is_tried and (is_set or ".evaluate(" in own):
         yield "evaluation"
-    continued = " ".join(note for result in results if result.check == "repeat" for note in result.notes)
     resumes = any(find_effect(own.name, "", own.value) == "resume" and own.value for own in job.settings)
     if resumes and RESUMED not in continued:
         yield "a resumed training"

@@ -197,9 +197,9 @@ def test_what_an_interruption_answers_is_asked() -> None:
         results = [CheckResult("repeat", notes=notes)]
         return {*list_unasked(read("--resume_from_checkpoint out/9"), Objective(), False, results)}
 
-    both = {"a resumed training", "later epochs"}
-    assert unasked("resumed after step 2: the same rows") & both == {"later epochs"}
-    assert unasked("two epochs have 8 batches each") & both == {"a resumed training"}
+    own = {"a resumed training", "later epochs", "what is saved"}
+    assert unasked("resumed after step 2: the same rows") & own == {"later epochs"}
+    assert unasked("two epochs have 8 batches each") & own == {"a resumed training", "what is saved"}
 
 
 def test_what_a_twin_answers_is_asked() -> None:
