@@ -16,7 +16,8 @@ from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal import effects, judged_run
 from attncheck.rehearsal.watcher import absent
 from attncheck.rehearsal.watcher import effects as watcher
-from attncheck.rehearsal.watcher.effects import keep_given, watch_adapters, watch_trainer
+from attncheck.rehearsal.watcher.adapters import watch_adapters
+from attncheck.rehearsal.watcher.effects import keep_given, watch_trainer
 
 LAUNCH = SimpleNamespace(words=())
 LORA_PLUS = """\
@@ -90,53 +91,6 @@ def test_settings_that_act_and_stated_defaults_are_no_fault(
     config: LoraConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert compare(tmp_path, monkeypatch, config, "") == []
-
-
-@dataclasses.dataclass
-class OutputConfig:
-    ties: bool = False
-    rank: int = 8
-    init_lora_weights: bool = dataclasses.field(default=True, metadata={"help": "True: the adapter is a no-op."})
-
-
-class Reader(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding, self.head = torch.nn.Embedding(8, 4), torch.nn.Linear(4, 8, bias=False)
-
-    def get_input_embeddings(self) -> torch.nn.Embedding:
-        return self.embedding
-
-    def forward(self, input_ids: Any, use_cache: bool) -> tuple[Any]:
-        return (self.head(self.embedding(input_ids)),)
-
-
-def adapt_output(model: Reader, config: OutputConfig) -> Reader:
-    """Tie the head, or draw an adapter, in place, as settings request."""
-    if config.ties:
-        model.head.weight = model.embedding.weight
-    if not config.init_lora_weights:
-        torch.nn.init.normal_(model.head.weight)
-    return model
-
-
-@pytest.mark.parametrize(
-    ("config", "cause"),
-    [
-        (OutputConfig(ties=True, rank=4), "without ties=True it computes the same"),
-        (OutputConfig(rank=4), ""),
-        (OutputConfig(init_lora_weights=False), ""),
-    ],
-)
-def test_an_untrained_adapter_that_changes_the_model_is_named_with_its_setting(
-    config: OutputConfig, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ATTNCHECK_CONTINUES", "")  # nothing is saved, and there is one epoch
-    module: Any = SimpleNamespace(get_peft_model=adapt_output)
-    watch_adapters(SimpleNamespace(folder=str(tmp_path), is_paused=False), module)
-    module.get_peft_model(Reader(), config)
-    answers = [json.loads(path.read_text()) for path in tmp_path.glob("relations-*.json")]
-    assert [text.partition("; ")[2] for answer in answers for text in answer["violations"]] == [cause] * bool(cause)
 
 
 @dataclasses.dataclass

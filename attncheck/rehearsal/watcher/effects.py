@@ -1,12 +1,12 @@
 """Tries the settings that a launch states one by one, in forks: without each, and with another value of it.
 
-A setting of a trainer is changed before the trainer is made, and of an adapter before `get_peft_model`. What is
+A setting of a trainer is changed before the trainer is made, and of an adapter (`adapters.py`) before it is. What is
 observed is compared in its order, and a fork ends at the first difference: the model, the rows, the optimiser, and two
 steps. `effects-N.json` holds the settings whose other values change nothing of it. A default that a launch states is
 none of them, because its other values change something.
 
-Sources: peft 0.17.1 mapping_func.py and 0.14.0 mapping.py (`get_peft_model`), config.py (dataclasses). transformers
-5.17.0 and 4.57.3 training_args.py (`__post_init__` derives settings from others), trainer.py (`training_step`).
+Sources: transformers 5.17.0 and 4.57.3 training_args.py (`__post_init__` derives settings from others), trainer.py
+(`training_step`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import functools
 import importlib
 import inspect
 import linecache
@@ -40,9 +39,6 @@ OUTSIDE = re.compile(
 )
 LOSS = re.compile(r"(\w+_)?loss(_\w+)?")  # arguments of trainers
 QUOTED = re.compile(r"[`'\"]+([\w.-]+)[`'\"]+")  # the choices that a help text names
-INIT = re.compile(r"init_(\w+_)?weights")
-NEUTRAL = ("gaussian", "eva", "orthogonal", "pissa", "olora", "corda")  # draws that leave the product 0, or the weight
-CHANGED, TOKENS = 0.02, 16  # of the outputs' deviation; of a row
 FLAGS = ("gradient_checkpointing", "scaling", "p")  # attributes of modules
 GIVEN: dict[int, tuple[Any, ...]] = {}  # the arguments of settings, by the object's id
 ENVIRON = "ACCELERATE_"  # begins the variables that settings set
@@ -50,74 +46,6 @@ ENVIRON = "ACCELERATE_"  # begins the variables that settings set
 
 class _Ended(BaseException):
     """All is observed, or something differs."""
-
-
-def watch_adapters(recorder: Any, module: Any) -> None:
-    """Compare the adapters that a call of `get_peft_model` makes with those of other settings."""
-    original = vars(module).get("get_peft_model")
-    if original is None or hasattr(original, "is_compared") or "ATTNCHECK_CONTINUES" not in os.environ:
-        return
-
-    @functools.wraps(original)
-    def make(model: Any, peft_config: Any, *arguments: Any, **options: Any) -> Any:
-        def observe(changes: dict[str, Any], observe_part: Callable[..., None]) -> None:
-            _change(peft_config, changes)
-            observe_part(_describe(original(model, peft_config, *arguments, **options)))
-
-        trials = _Trials(recorder, observe)
-        trials.try_all([peft_config])
-        with contextlib.suppress(Exception):  # the launch continues without the answer
-            _ask_untrained(recorder, lambda: original(model, peft_config, *arguments, **options), model, peft_config)
-        result = original(model, peft_config, *arguments, **options)
-        layers = getattr(peft_config, "layers_to_transform", None)
-        trials.write(kind=type(peft_config).__name__, layers=str(layers), astray=_list_astray(result, layers))
-        return result
-
-    vars(make)["is_compared"] = True
-    module.get_peft_model = make
-
-
-def _ask_untrained(recorder: Any, adapt: Callable[[], Any], model: Any, config: Any) -> None:
-    """Report that adapters change what a model computes before they are trained, and the setting that does it.
-
-    peft 0.21.2 tuners/lora/config.py: with `init_lora_weights` True "the LoRA adapter will be a no-op". Other kinds
-    have such a setting without these words.
-    """
-    inits = [field for field in dataclasses.fields(config) if INIT.fullmatch(field.name)]
-    if not (inits and all(getattr(config, field.name) in (True, *NEUTRAL) for field in inits) and can_fork()):
-        return
-
-    def measure(changes: dict[str, Any]) -> float:
-        def answer(place: str, answers: dict[str, Any]) -> None:
-            recorder.is_paused = True
-            _change(config, changes)
-            before = _compute_outputs(model)
-            answers["change"] = float((_compute_outputs(adapt()) - before).std() / before.std())
-
-        with tempfile.TemporaryDirectory() as folder:
-            return float(run_in_fork(answer, folder).get("change", "nan"))
-
-    change = measure({})
-    if change > CHANGED:
-        causes = (own for own in _iter_settings(config) if measure({own.name: own.default}) <= CHANGED)
-        cause = next((f"; without {own.name}={own.value} it computes the same" for own in causes), "")
-        version = getattr(sys.modules.get("peft"), "__version__", "")
-        text = (
-            f"{type(config).__name__} of peft {version} changes the outputs of the model by {change:.2g} of their "
-            f"deviation before it is trained{cause}"
-        )
-        kind = "violations" if any("no-op" in str(field.metadata.get("help")) for field in inits) else "warnings"
-        write_answer(recorder.folder, "relations", {"check": "update", kind: [text]})
-
-
-def _compute_outputs(model: Any) -> Any:
-    """Return a model's first outputs for some tokens, without dropout."""
-    import torch
-
-    size = model.get_input_embeddings().weight.shape[0]
-    tokens = torch.randint(size, (2, TOKENS), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        return model.eval()(input_ids=tokens, use_cache=False)[0].float()
 
 
 def keep_given(cls: Any) -> None:
@@ -135,7 +63,7 @@ def keep_given(cls: Any) -> None:
 
 def watch_trainer(recorder: Any, cls: Any) -> None:
     """Compare what the first trainer does with what it does with other settings, before it is made."""
-    make, tried = cls.__new__, list[_Trials]()
+    make, tried = cls.__new__, list[Trials]()
 
     def new(kind: Any, *arguments: Any, **options: Any) -> Any:
         stated = os.environ.get("ATTNCHECK_STATED", "").split()
@@ -147,14 +75,14 @@ def watch_trainer(recorder: Any, cls: Any) -> None:
 
             def observe(changes: dict[str, Any], observe_part: Callable[..., None]) -> None:
                 for holder in holders:
-                    _change(holder, changes)
+                    change_settings(holder, changes)
                 kept = {name: value for name, value in options.items() if name not in changes}
                 _observe_trainer(kind, arguments, kept, observe_part)
 
             importlib.import_module("torch._dynamo")  # by the first step, in each fork otherwise
             known = _list_read(kind)
             tried.append(
-                _Trials(recorder, observe, [name for name in stated if name.removeprefix("-") in known] or ["-"])
+                Trials(recorder, observe, [name for name in stated if name.removeprefix("-") in known] or ["-"])
             )
             tried[0].try_all(holders, {name: options[name] for name in losses})
             tried[0].write()
@@ -177,7 +105,7 @@ def _list_read(kind: Any) -> set[str]:
     return words - set(re.findall(r"\.(\w+)", read_scripts()))
 
 
-class _Trials:
+class Trials:
     """Settings that are tried in forks, which observe what `observe` passes on.
 
     `stated` names those of the launch, after a "-" if the rehearsal replaced its value; without it all are tried.
@@ -199,7 +127,7 @@ class _Trials:
     def _try_all(self, holders: Sequence[Any], functions: Mapping[str, Any]) -> None:
         names = {name.removeprefix("-") for name in self._stated}
         own = {name: _Setting(name, value, None) for name, value in functions.items()}
-        own |= {setting.name: setting for holder in holders for setting in _iter_settings(holder)}
+        own |= {setting.name: setting for holder in holders for setting in iter_settings(holder)}
         own = {name: setting for name, setting in own.items() if not names or name in names}
         chosen = [setting for name, setting in own.items() if f"-{name}" not in self._stated and setting.list_others()]
         if chosen and can_fork():
@@ -288,7 +216,7 @@ class _Setting:
             yield from (text for text in QUOTED.findall(self.help) if text not in (self.value, "None", self.name))
 
 
-def _iter_settings(holder: Any) -> Iterator[_Setting]:
+def iter_settings(holder: Any) -> Iterator[_Setting]:
     """Yield the settings of a dataclass that differ from their defaults, those of the most specific class first."""
     for field in reversed(dataclasses.fields(holder)):
         value, make = getattr(holder, field.name, None), field.default_factory
@@ -321,7 +249,7 @@ def _iter_others(value: Any) -> Iterator[Any]:
         yield from [type(value)(others)] if others else []
 
 
-def _change(holder: Any, changes: dict[str, Any]) -> None:
+def change_settings(holder: Any, changes: dict[str, Any]) -> None:
     """Make settings again with other values, as their class derives some from others; keep what was assigned since."""
     names = [field.name for field in dataclasses.fields(holder)]
     own = {name: value for name, value in changes.items() if name in names}
@@ -362,7 +290,7 @@ def _observe_trainer(
     trainer, steps = object.__new__(kind), list[None]()
     trainer.__init__(*arguments, **options)
     args, step, clip = trainer.args, trainer.training_step, torch.nn.utils.clip_grad_norm_
-    observe(_describe(trainer.model), _list_rows(trainer.train_dataset))
+    observe(describe_model(trainer.model), _list_rows(trainer.train_dataset))
     args.save_strategy, args.eval_strategy = (type(own)("no") for own in (args.save_strategy, args.eval_strategy))
     args.load_best_model_at_end, args.dataloader_num_workers = False, 0
 
@@ -405,19 +333,7 @@ def _list_rows(rows: Any) -> list[Any]:
     return [len(rows), *(rows[number] for number in range(min(len(rows), MAX_ROWS)))] if has_rows else []
 
 
-def _list_astray(model: Any, layers: Any) -> list[str]:
-    """Return the trained parameters of layers that a configuration of adapters does not name."""
-    import torch
-
-    named = {layers} if isinstance(layers, int) else {*(layers or ())}
-    count = getattr(getattr(model, "config", None), "num_hidden_layers", None)
-    lists = [n for n, m in model.named_modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count]
-    prefix = f"{min(lists, key=len, default='')}."
-    trained = [name for name, value in model.named_parameters() if value.requires_grad and name.startswith(prefix)]
-    return [name for name in trained if named and int(name.removeprefix(prefix).partition(".")[0]) not in named]
-
-
-def _describe(model: Any) -> str:
+def describe_model(model: Any) -> str:
     """Return a digest of a model's parameters, and of what its modules do."""
     parameters = [(name, value.shape, value.requires_grad, value) for name, value in model.named_parameters()]
     flags = [(name, [str(vars(module).get(flag)) for flag in FLAGS]) for name, module in model.named_modules()]

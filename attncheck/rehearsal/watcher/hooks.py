@@ -23,6 +23,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 from . import absent, lifeline, outside, remote_code, waiting
+from .adapters import watch_adapters
 from .batches import watch_epochs
 from .checkpoints import watch_checkpoints, watch_kept
 from .continuing import watch_interruptions, watch_skipping, watch_start
@@ -38,7 +39,7 @@ from .devices import (
     keep_on_cpu,
     make_mesh_on_cpu,
 )
-from .effects import keep_given, watch_adapters, watch_trainer
+from .effects import keep_given, watch_trainer
 from .emulation import allow_hub_kernels, allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .evaluations import note_evaluation
 from .fsdp import watch_fsdp
