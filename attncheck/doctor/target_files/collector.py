@@ -1,7 +1,7 @@
 """Collects the packages that files name, for every interpreter that the environment may have."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -109,16 +109,19 @@ class Collector:
                         f"{name} is required only for some interpreters, so it is treated as not installed"
                     ] = None
                 continue
-            resolved = {self._resolve(name, entries, index) for index in possible}
+            required = {
+                frozenset(entry.specifier for entry in entries if index in entry.interpreters and entry.specifier)
+                for index in possible
+            }
+            resolved = {self._resolve(name, texts) for texts in required}
             if len(resolved) == 1 and (version := next(iter(resolved))):
                 versions[name] = version
             else:
                 allowed[name] = _find_allowed(entries, possible)
         return PackageList(versions, allowed, tuple(self.remarks))
 
-    def _resolve(self, name: str, entries: list[Entry], index: int) -> str:
-        """Return the version that an interpreter gets; "" if it is not a single one."""
-        texts = {entry.specifier for entry in entries if index in entry.interpreters and entry.specifier}
+    def _resolve(self, name: str, texts: Collection[str]) -> str:
+        """Return the version that an interpreter gets by what is required for it; "" if it is not a single one."""
         try:
             specifiers = [SpecifierSet(text) for text in texts]
         except InvalidSpecifier:
