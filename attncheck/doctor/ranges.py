@@ -14,6 +14,13 @@ from attncheck.doctor.knowledge import transformers
 EARLIER, LATER = "0.0.1", "9999"  # before and after any release
 MINORS, PATCHES = 40, 5  # of a package whose releases are not listed
 
+TORCH = [
+    Version(f"{major}.{minor}.{patch}")
+    for major, minors in ((1, range(8, 14)), (2, range(16)))
+    for minor in minors
+    for patch in range(3)
+]
+
 
 @cache
 def list_versions(name: str, allowed: str) -> tuple[str, ...]:
@@ -27,6 +34,7 @@ def list_versions(name: str, allowed: str) -> tuple[str, ...]:
         specifiers = SpecifierSet()
     bounds = sorted(_iter_bounds(specifiers), reverse=True)
     known = transformers.known_releases(SpecifierSet()) if name == "transformers" else list(_iter_grid(bounds))
+    known = TORCH if name == "torch" else known
     candidates = [*bounds, *reversed(known), Version(EARLIER), Version(LATER)]
     versions = [str(version) for version in specifiers.filter(candidates, prereleases=True)]
     spread = versions[:: max(1, len(versions) // 8)]  # first, because two that differ end the search

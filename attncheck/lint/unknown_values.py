@@ -39,6 +39,7 @@ INDEPENDENT = ("variables", "gpus", "stated_by", "requires", "remarks", "warning
 # Expansions without another one in them; a `/` there is a division, an operator or another command's path.
 EXPANSION = re.compile(r"\$\{[^${}()`]*\}|\$?\([^${}()`]*\)|`[^`]*`|\$\w+")
 EXPANDED = "_"
+PLACES = re.compile(r"(?:(?:experiment|project|run|exp)[_-]?name|dir|path|files?|folder|url|proxy|addr|port)$", re.I)
 LIBRARIES = ("transformers", "trl")  # they read no Hydra configuration themselves
 UNPACKED = "**"  # `TrainingArguments(**options) could not be read`
 
@@ -71,14 +72,20 @@ def _fill(launch: Launch, value: str) -> Launch:
         entries=tuple(_fill_setting(entry, value) for entry in launch.entries),
         launcher_entries=tuple(_fill_setting(entry, value) for entry in launch.launcher_entries),
         environ={
-            name: value if text[:1] == "$" and not _is_path(text) else text for name, text in launch.environ.items()
+            name: value if text[:1] == "$" and not _is_place(name, text) else text
+            for name, text in launch.environ.items()
         },
         fixed=tuple(_fill_setting(entry, value) for entry in launch.fixed),
     )
 
 
-def _is_path(text: str) -> bool:
-    """Return whether a value is a path; the `/` of `$((32 / $N))` divides, and `$(cat /tmp/n)` is any text."""
+def _is_place(name: str, text: str) -> bool:
+    """Return whether a value is a path, or the setting's name says so, or that it is a label of the run.
+
+    The `/` of `$((32 / $N))` divides, and `$(cat /tmp/n)` is any text.
+    """
+    if PLACES.search(name):
+        return True
     while (shorter := EXPANSION.sub(EXPANDED, text)) != text:
         text = shorter
     return "/" in text
@@ -86,7 +93,8 @@ def _is_path(text: str) -> bool:
 
 def _fill_setting(setting: AnySetting, value: str) -> AnySetting:
     """Return the setting with a value; paths name files and models, which are judged separately."""
-    return setting if setting.known or _is_path(setting.value) else replace(setting, value=value, known=True)
+    is_kept = setting.known or _is_place(setting.name, setting.value)
+    return setting if is_kept else replace(setting, value=value, known=True)
 
 
 def _fill_words(words: Sequence[Word], value: str) -> Iterator[Word]:
@@ -94,8 +102,8 @@ def _fill_words(words: Sequence[Word], value: str) -> Iterator[Word]:
     for word in words:
         name, equals, _ = word.text.partition("=")
         is_value = before.startswith("-") and "=" not in before and not MANY_WORDS.fullmatch(word.text)
-        before = word.text
-        if word.known or _is_path(word.text) or not (equals or is_value):
+        option, before = name if equals else before, word.text
+        if word.known or _is_place(option, word.text) or not (equals or is_value):
             yield word
         else:
             yield replace(word, text=f"{name}={value}" if equals else value, known=True)

@@ -1,7 +1,7 @@
 """Collects the packages that files name, for every interpreter that the environment may have."""
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -109,19 +109,15 @@ class Collector:
                         f"{name} is required only for some interpreters, so it is treated as not installed"
                     ] = None
                 continue
-            required = {
-                frozenset(entry.specifier for entry in entries if index in entry.interpreters and entry.specifier)
-                for index in possible
-            }
-            resolved = {self._resolve(name, texts) for texts in required}
+            resolved = {self._resolve(name, texts) for texts in {_list_specifiers(entries, i) for i in possible}}
             if len(resolved) == 1 and (version := next(iter(resolved))):
                 versions[name] = version
             else:
                 allowed[name] = _find_allowed(entries, possible)
         return PackageList(versions, allowed, tuple(self.remarks))
 
-    def _resolve(self, name: str, texts: Collection[str]) -> str:
-        """Return the version that an interpreter gets by what is required for it; "" if it is not a single one."""
+    def _resolve(self, name: str, texts: Sequence[str]) -> str:
+        """Return the version that an interpreter with these specifiers gets; "" if it is not a single one."""
         try:
             specifiers = [SpecifierSet(text) for text in texts]
         except InvalidSpecifier:
@@ -152,13 +148,14 @@ def find_pin(specifier: SpecifierSet) -> str:
     return ""
 
 
+def _list_specifiers(entries: Sequence[Entry], index: int) -> tuple[str, ...]:
+    """Return the specifiers that apply to an interpreter."""
+    return tuple(dict.fromkeys(item.specifier for item in entries if index in item.interpreters and item.specifier))
+
+
 def _find_allowed(entries: Sequence[Entry], possible: frozenset[int]) -> str:
     """Return the versions that some interpreter may get; only clauses that hold in each of them are kept."""
-    texts = [
-        tuple(dict.fromkeys(entry.specifier for entry in entries if index in entry.interpreters and entry.specifier))
-        for index in sorted(possible)
-    ]
-    different = tuple(dict.fromkeys(texts))
+    different = tuple(dict.fromkeys(_list_specifiers(entries, index) for index in sorted(possible)))
     if len(different) == 1:
         return ", ".join(different[0]) or NO_VERSION
     try:
