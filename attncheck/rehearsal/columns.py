@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import TEXT_COLUMNS
+from attncheck.core.rehearsal import DATA_ENDINGS, TEXT_COLUMNS
 from attncheck.lint.fields.rehearsing import get_setting
 from attncheck.lint.programs.modules import SourceModule, SourceTree
 from attncheck.lint.programs.program import Entry, find_entry
@@ -49,6 +49,14 @@ MAX_BYTES, MAX_ROWS, MAX_KINDS = 1 << 20, 50, 8  # of the user's data
 MAX_WORD = 24  # letters of a value that is no text
 MAX_MODULES = 200  # in addition to the script
 MAX_COLUMNS = 200
+OWN_ROWS = (*DATA_ENDINGS, ".arrow")
+NO_ROWS = re.compile(
+    r"config|_args|template|index|tokenizer|vocab|dataset_info|deepspeed|^ds_|zero\d|requirements|package|README|state|license"
+    r"|special_tokens|merges|log",
+    re.IGNORECASE,
+)
+MAX_NAME = 200  # letters of a text that may be a path
+MAX_OWN_FOLDERS, MAX_OWN_FILES = 300, 2000  # that are searched for rows
 MAX_FOLDERS = 5000  # that are searched for a launch's script
 
 
@@ -293,6 +301,33 @@ def iter_first_rows(read: ReadLaunch, data: str) -> Iterator[dict[str, Any]]:
             with contextlib.suppress(ValueError):
                 row = json.loads(line)
                 yield from [row] if isinstance(row, dict) else []
+
+
+def list_own_files(read: ReadLaunch, data: str) -> list[str]:
+    """Return the files of rows near a launch that it, or its script, names, or whose folder it names."""
+    launch = read.recognised.launch
+    script = find_script(launch)
+    places = dict.fromkeys((os.path.abspath(launch.folder), *([str(script.absolute().parent)] if script else [])))
+    words = (data, *(word.text.rpartition("=")[2] for word in launch.words), *iter_texts(read))
+    named = {os.path.basename(os.path.normpath(word)) for word in words if 1 < len(word) < MAX_NAME} - {"."}
+    return [path for place in places for path in _list_rows(place) if not named.isdisjoint(_name_parts(path, place))]
+
+
+def _name_parts(path: str, place: str) -> tuple[str, ...]:
+    """Return the names by which a file may be meant: its own, without its ending too, and its folders'."""
+    parts = Path(os.path.relpath(path, place)).parts
+    return (*parts, Path(path).stem) if len(parts) > 1 else parts
+
+
+@functools.lru_cache(maxsize=64)
+def _list_rows(root: str) -> list[str]:
+    paths: list[str] = []
+    for count, (folder, names, files) in enumerate(os.walk(root)):
+        names[:] = [name for name in names if not name.startswith(".") and count < MAX_FOLDERS]
+        paths += [os.path.join(folder, name) for name in files if name.endswith(OWN_ROWS) and not NO_ROWS.search(name)]
+        if count >= MAX_OWN_FOLDERS or len(paths) > MAX_OWN_FILES:
+            break
+    return paths
 
 
 def freezes_parameters(read: ReadLaunch) -> bool:

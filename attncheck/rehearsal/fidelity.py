@@ -30,6 +30,7 @@ TRAINER = "model and trainer"
 LENGTHS = ("max_length", "max_seq_length", "cutoff_len", "sequence_len")
 DTYPES = ("dtype", "torch_dtype", "bf16", "fp16", "precision", "param_dtype")
 EVALUATES = ("eval_strategy", "evaluation_strategy", "eval_on_start", "do_eval", "val_set_size")
+OWN_ROWS = "of the launch's own rows"  # in the watcher's line if they were read
 EVALUATED, SAVED = "an evaluation of", "loaded again"  # in the watcher's lines
 SAVES = re.compile(r"\.save_(model|pretrained)\(|\btorch\.save\(")
 QUANTISED = ("load_in_4bit", "load_in_8bit", "quantization_bit", "quant_bits")
@@ -137,7 +138,8 @@ def list_unasked(
     has_made_up: bool = False,
 ) -> Iterator[str]:
     """Yield what the launch does, or may do, and a rehearsal of its first steps on short documents leaves out."""
-    if has_made_up:
+    texts = [text for own in results for text in (*own.notes, *own.warnings, *own.violations)]
+    if has_made_up and not any(OWN_ROWS in text for text in texts):
         yield "the contents of the launch's own rows"
     if has_text_only:
         yield "images"
@@ -147,7 +149,6 @@ def list_unasked(
     job, script = read.job, read.recognised.launch.file
     twins = " ".join(deciding_reason(result) for result in results if result.check == "twin" and result.outcome == "ok")
     is_set = any((get_setting(job, name) or "no").lower() not in OFF_VALUES for name in EVALUATES)
-    texts = [text for own in results for text in (*own.notes, *own.warnings, *own.violations)]
     written = find_script(read.recognised.launch)
     own = script.text if script is not None else ""
     with contextlib.suppress(OSError):

@@ -19,6 +19,7 @@ from attncheck.core.results.rehearsal import CLASS, Difference, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.exports import hide_exports, hide_exports_in_diff
 from attncheck.lint.fields.rehearsing import get_option, get_setting
+from attncheck.lint.fields.script_options import LENGTH_OPTIONS, find_data_option
 from attncheck.lint.frameworks.own_loop.reading import LENGTH_OF_TRAINING
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal import cutting, execution, missing
@@ -31,6 +32,7 @@ from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_u
 from attncheck.rehearsal.options import add_options
 from attncheck.rehearsal.second_run import FIRST, LIGER, REPEATED_STEPS, rerun, run_twin, run_without_gpu
 from attncheck.rehearsal.staging import FOLDER, NO_NAME, Stage, execute, read_result, run_worker
+from attncheck.rehearsal.worker.materials import OWN_MODEL
 from attncheck.workers.pool import Event
 
 # same names as in attncheck.rehearsal.worker.judging
@@ -52,7 +54,7 @@ def run_once(stage: Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> 
     shutil.rmtree(os.path.join(stage.folder, FIRST), ignore_errors=True)
     ring_size = int(sets.get("ring_size", cut.ring_size))
     Path(stage.folder, execution.QUESTIONS).write_text(json.dumps(_describe_judging(stage, cut, ring_size)))
-    ended = execute(stage, _ask_to_continue(stage, cut_launch), materials.steps, prefix)
+    ended = execute(stage, _ask_own_rows(stage, _ask_to_continue(stage, cut_launch), tried), materials.steps, prefix)
     cut, made = _take_loss_settings(stage, cut)
     stage.report_progress(prefix + "comparing with the float32 reference")
     ranks, own_class = execution.count_ranks(stage.folder), "".join(execution.list_noted(stage.folder, "class")[:1])
@@ -117,6 +119,17 @@ def _ask_to_continue(stage: Stage, launch: CutLaunch) -> CutLaunch:
     return replace(launch, cut=replace(launch.cut, environ={**launch.cut.environ, **questions}))
 
 
+def _ask_own_rows(stage: Stage, launch: CutLaunch, tried: str) -> CutLaunch:
+    """Return a launch whose script also reads its own rows, with its own lengths, up to its batches."""
+    if not os.path.exists(os.path.join(path := os.path.join(stage.folder, OWN_MODEL), "tokenizer.json")) or tried:
+        return launch
+    written = stage.read.recognised.launch
+    names = (name for name in launch.cut.options if name in (*LENGTH_OPTIONS, find_data_option(written)))
+    own = json.dumps({name.replace("-", "_"): get_option(written, name) for name in names})
+    environ = {**launch.cut.environ, "ATTNCHECK_OWN": own, "ATTNCHECK_OWN_MODEL": path}
+    return replace(launch, cut=replace(launch.cut, environ=environ))
+
+
 def _judge_end(stage: Stage, cut: JobCut, ended: execution.Execution, copies: str, is_observed: bool) -> CheckResult:
     """Return how a launch ended, and with which corrections and without which packages it ran."""
     end = judge_end(ended, copies)
@@ -153,12 +166,15 @@ def _add_effects(stage: Stage, results: Sequence[CheckResult]) -> list[CheckResu
     lines = (*list_effects(effects), *list_idle_rates(stage.read, rates), *list_lost_files(stage.read))
     answers: list[dict[str, Any]] = [{"check": "update", "warnings": lines, "notes": [*list_unshown(effects)]}]
     answers += execution.read_answers(stage.folder, "relations")
+    answers += ({"check": "batch", **own} for own in execution.read_answers(stage.folder, "own"))
     for answer in answers:
         violations, warnings, notes = (tuple(answer.get(kind, ())) for kind in ("violations", "warnings", "notes"))
         added = CheckResult(answer["check"], violations=violations, warnings=warnings, notes=notes)
         is_fault = bool(violations)
         measured = (own.check for own in results if own.check == added.check and judge_result(own) != "skipped")
         name = added.check if is_fault else next(measured, "run")
+        if name not in (own.check for own in results):
+            results = [*results, CheckResult(name, "skipped", "the launch took no step")]
         # a fault also fails a check that could not compare the rest
         results = [
             _join(replace(own, outcome="ok") if is_fault else own, added) if own.check == name else own

@@ -21,6 +21,7 @@ from attncheck.rehearsal import cutting, execution, extensions
 from attncheck.rehearsal.columns import (
     find_marker,
     iter_first_rows,
+    list_own_files,
     read_columns,
     read_field_shapes,
     read_model_classes,
@@ -68,6 +69,8 @@ class Stage:
     made_up: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
     added: tuple[str, ...] = ()  # the fields that the script was found to read when it ended without them
     documents: int = DOCUMENTS
+    own_files: tuple[str, ...] = ()  # of the launch's own rows, which its script reads in a fork
+    has_whole_vocabulary: bool = False  # whether the small model's embedding has the launch's own size
     kind: str = ""  # the type of model that the script was found to read, if the launch's model is not known
 
 
@@ -104,6 +107,7 @@ def make_materials(stage: Stage, cut: JobCut) -> bool:
         **describe_fields(stage.read, cut, stage.added),
         "pictures": cut.pictures,
         "seed": stage.request.seed,
+        "has_whole_vocabulary": stage.has_whole_vocabulary,
         "has_padding_token": True,
         "dtype": "float32",
         "full_model": is_full,
@@ -113,6 +117,8 @@ def make_materials(stage: Stage, cut: JobCut) -> bool:
         "keeps_code": stage.request.trusts_remote_code,
         "is_float32": stage.read.job.plan.precision == "fp32",
     }
+    stage.own_files = _list_own_files(stage, cut)
+    message["own_files"] = stage.own_files
     stage.report_progress("copying the model" if is_full else "making a small model and its documents")
     event = run_worker(stage, message, ("materials",))["materials"]
     if event.kind != "answer":
@@ -138,6 +144,12 @@ def make_materials(stage: Stage, cut: JobCut) -> bool:
     return any(os.path.isfile(os.path.join(stage.materials.model, name)) for name in PROCESSOR_FILES)
 
 
+def _list_own_files(stage: Stage, cut: JobCut) -> tuple[str, ...]:
+    """Return the files of rows that a script names, if a small model can read them in a fork of it."""
+    is_asked = "ATTNCHECK_ROWS" in cut.environ and cut.driver in ("", "trl") and not stage.materials.uses_gpu
+    return tuple(list_own_files(stage.read, cut.data)) if is_asked else ()
+
+
 def describe_fields(read: ReadLaunch, cut: JobCut, added: Sequence[str] = ()) -> dict[str, Any]:
     """Return the part of a worker's message that says which fields a script reads from rows; `added`: found by runs."""
     rows = [] if cut.driver else list(iter_first_rows(read, cut.data))
@@ -152,6 +164,7 @@ def describe_fields(read: ReadLaunch, cut: JobCut, added: Sequence[str] = ()) ->
         "turns": read_turns(read, rows) if reads_fields(cut) else [],
         "values": read_values(read, rows) if reads_fields(cut) else {},
         "prefixes": read_prefixes(rows),
+        "own_columns": sorted({name for row in rows for name in row}),
         "marker": find_marker(read) if "ATTNCHECK_ROWS" in cut.environ else "",
     }
 

@@ -36,7 +36,7 @@ from attncheck.rehearsal.execution import (
 from attncheck.rehearsal.fidelity import leave_unasked
 from attncheck.rehearsal.judged_run import CHECKS
 from attncheck.rehearsal.shapes import read_shapes
-from attncheck.rehearsal.watcher import script_code
+from attncheck.rehearsal.watcher import own_rows, script_code
 from attncheck.rehearsal.watcher.script_code import note_loss_settings
 from attncheck.rehearsal.watcher.stand_ins import (
     _leave_failing_reader,
@@ -673,6 +673,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(sys.modules, "attncheck_drivers.rollouts", rollouts)
     monkeypatch.setitem(sys.modules, "attncheck_watcher.modules", modules)
     monkeypatch.setitem(sys.modules, "attncheck_watcher.objective", objective)
+    monkeypatch.setitem(sys.modules, "attncheck_watcher.own_rows", own_rows)
     monkeypatch.setitem(sys.modules, "attncheck_watcher.randomness", randomness)
     monkeypatch.setitem(sys.modules, "attncheck_watcher.script_code", script_code)
     monkeypatch.setattr(script_code, "CODE", {})

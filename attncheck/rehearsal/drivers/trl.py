@@ -24,6 +24,7 @@ import torch
 from attncheck_drivers.rollouts import Rollout, RolloutRecord, read_documents  # type: ignore[import-not-found]
 from attncheck_watcher.modules import describe_code, is_foreign  # type: ignore[import-not-found]
 from attncheck_watcher.objective import ask_policy_loss  # type: ignore[import-not-found]
+from attncheck_watcher.own_rows import is_own, judge_rewards  # type: ignore[import-not-found]
 from attncheck_watcher.randomness import keep_randomness  # type: ignore[import-not-found]
 from attncheck_watcher.script_code import CODE  # type: ignore[import-not-found]
 
@@ -196,6 +197,8 @@ def _replace_rewards(trainer: Any) -> None:
     def initialize(self: Any, *arguments: Any, **options: Any) -> None:
         bound = signature.bind(self, *arguments, **options)
         own = bound.arguments.get("reward_funcs") or []
+        if is_own():
+            judge_rewards(own, bound.arguments.get("train_dataset"))
         COMPLETIONS.functions = own if isinstance(own, list) else [own]
         bound.arguments["reward_funcs"] = COMPLETIONS.reward
         for name in ("reward_processing_classes", "rollout_func"):

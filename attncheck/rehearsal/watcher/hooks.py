@@ -9,6 +9,7 @@ without its hooks; 0.21 calls the model, including hooks).
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import contextlib
 import functools
@@ -22,7 +23,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from . import absent, lifeline, outside, remote_code, waiting
+from . import absent, lifeline, outside, own_rows, remote_code, waiting
 from .adapters import watch_adapters
 from .batches import watch_epochs
 from .checkpoints import watch_checkpoints, watch_kept
@@ -171,6 +172,9 @@ def install(folder: str) -> None:
         callbacks["trl.trainer.model_config"] = lambda module: answer_removed(module.ModelConfig)
         callbacks["trl.scripts.utils"] = _patch_trl_scripts
         callbacks["transformers.hf_argparser"] = callbacks["trl.scripts._hf_argparser"] = leave_unknown
+        own_rows.begin_parsing(argparse.ArgumentParser)
+        loaders = callbacks.get("torch.utils.data.dataloader", own_rows.watch_loaders)
+        callbacks["torch.utils.data.dataloader"] = call_before(loaders, own_rows.watch_loaders, 1)
         open_rows()
         find_required_files()
         list_rows()

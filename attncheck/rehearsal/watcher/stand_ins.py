@@ -25,6 +25,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
+from . import own_rows
 from .absent import is_guarded, is_script, list_requirements, note, read_scripts
 from .modules import is_foreign, unwrap
 from .script_code import find_script_frame, note_code
@@ -65,6 +66,7 @@ ARRAYS = {
 KEYS = re.compile(r"(?:TOKEN|KEY|SECRET|USER|USERNAME|LOGNAME|ENTITY)$")
 CACHES = re.compile(r"^(?:HF|HUGGINGFACE|TRANSFORMERS|TORCH|TRITON|XDG)_\w*(?:HOME|CACHE|DIR)$|^HF_HOME$")
 READER_FRAMES = 3  # of a library's function that opens a file for the script: jsonlines.open, Path.read_text
+BUILDERS = ("json", "csv", "parquet", "text", "arrow", "pandas")  # datasets' readers of files
 FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  # pandas' readers of rows
 
 
@@ -91,6 +93,9 @@ def _choose_folder(name: Any) -> Any:
     A folder that the launch itself writes is kept, as one with code or adapters is.
     """
     rows = os.environ["ATTNCHECK_ROWS"]
+    small = os.environ["ATTNCHECK_OWN_MODEL" if own_rows.begin() else "ATTNCHECK_MODEL"]
+    if os.path.realpath(name) == os.path.realpath(os.environ["ATTNCHECK_MODEL"]):
+        return small
     if os.path.isdir(name):
         files = [os.path.join(name, file) for file in os.listdir(name)]
         is_model = any(file.endswith(("/config.json", "/tokenizer_config.json")) for file in files)
@@ -98,7 +103,7 @@ def _choose_folder(name: Any) -> Any:
         is_ours = os.path.realpath(name).startswith(os.path.realpath(os.path.dirname(os.path.dirname(rows))))
         if not is_model or is_new or is_ours or any(file.endswith(".py") for file in files):
             return name
-    return find_tower(name) or os.environ["ATTNCHECK_MODEL"]
+    return find_tower(name) or small
 
 
 def find_rows(load: Any) -> None:
@@ -110,6 +115,13 @@ def find_rows(load: Any) -> None:
 
     @functools.wraps(original)
     def load_dataset(path: Any, *arguments: Any, **options: Any) -> Any:
+        if own_rows.begin():
+            place = "data_files" if options.get("data_files") else "data_dir" if path in BUILDERS else ""
+            if place:
+                options[place] = own_rows.find_here(options.get(place), _find_nearby)
+            else:
+                path = own_rows.find_here(path, _find_nearby)
+            return own_rows.keep(original(path, *arguments, **options))
         folder = os.path.dirname(rows)
         split, files = options.get("split"), options.get("data_files")
         is_ours = folder in f"{path} {options.get('data_dir')}" or f"{folder}/" in str(files)
@@ -122,7 +134,8 @@ def find_rows(load: Any) -> None:
             return original(path, *arguments, **options)
         _note_data_set(json.dumps([path, arguments, options.get("name"), files], default=str))
         files = dict.fromkeys(_list_splits(files) if split is None else ("train",), rows)
-        loaded = original(kind, data_files=files, split=split and "train")
+        streams = {"streaming": True} if options.get("streaming") and "ATTNCHECK_STREAMS" in os.environ else {}
+        loaded = original(kind, data_files=files, split=split and "train", **streams)
         part = "all" if isinstance(loaded, dict) else re.sub(r"\W", "", str(split))
         note(os.environ["ATTNCHECK_WATCH"], "split", part)
         if isinstance(loaded, dict):
@@ -134,6 +147,8 @@ def find_rows(load: Any) -> None:
 
     @functools.wraps(from_disk)
     def load_from_disk(path: Any, *arguments: Any, **options: Any) -> Any:
+        if own_rows.begin():
+            return own_rows.keep(from_disk(own_rows.find_here(path, _find_nearby), *arguments, **options))
         if os.path.exists(path) and path != os.path.dirname(rows):
             return from_disk(path, *arguments, **options)
         _note_rows(path)
@@ -207,7 +222,10 @@ def take_known_columns(arrow_dataset: Any) -> None:
 
     from_json = kind.from_json
     for reader in ("from_json", "from_csv", "from_parquet"):
-        setattr(kind, reader, staticmethod(_answer_missing(getattr(kind, reader), read_rows)))
+        read = own_rows.read_own(getattr(kind, reader), own_rows.keep)
+        setattr(kind, reader, staticmethod(_answer_missing(read, read_rows)))
+    for reader in ("from_list", "from_dict"):
+        setattr(kind, reader, staticmethod(own_rows.read_own(getattr(kind, reader), own_rows.keep_made)))
     apply_or_leave = _leave_failing_reader(apply)
     for own in (rename_column, rename_columns, remove_columns, add_column, select, train_test_split):
         setattr(kind, own.__name__, own)
@@ -219,6 +237,8 @@ def _list_unread(rows: Any) -> list[str]:
 
     A script that removes its columns one by one leaves none to a collator that cannot read them.
     """
+    if own_rows.is_own():
+        return []
     with open(os.environ["ATTNCHECK_ROWS"]) as stream:
         made = json.loads(stream.readline()).keys()
     text = read_scripts()
@@ -298,7 +318,8 @@ def find_frames(pandas: Any) -> None:
         return str(path) == folder or (name == "read_json" and str(path).startswith(stage))
 
     for name in FRAMES:
-        setattr(pandas, name, _answer_missing(getattr(pandas, name), read_rows, functools.partial(is_ours, name)))
+        read = own_rows.read_own(getattr(pandas, name), own_rows.keep_frame)
+        setattr(pandas, name, _answer_missing(read, read_rows, functools.partial(is_ours, name)))
 
 
 def open_rows() -> None:
@@ -312,6 +333,13 @@ def open_rows() -> None:
 
     @functools.wraps(original)
     def open_file(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        if (
+            mode in ("r", "rt")
+            and _is_own_rows(file, rows, ROW_FILES)
+            and find_script_frame(sys._getframe(1), READER_FRAMES) is not None
+            and own_rows.begin()
+        ):
+            return original(own_rows.shorten(file, original), mode, *arguments, **options)
         if not is_named and mode == "r" and _is_own_rows(file, rows) and is_script(sys._getframe(1).f_globals):
             _note_rows(file, "taken")
             return original(rows, mode, *arguments, **options)
@@ -333,9 +361,9 @@ def open_rows() -> None:
     builtins.open = io.open = open_file  # pathlib's
 
 
-def _is_own_rows(path: Any, rows: str) -> bool:
+def _is_own_rows(path: Any, rows: str, endings: tuple[str, ...] = (".jsonl",)) -> bool:
     """Return whether a path is that of rows that existed before the rehearsal."""
-    is_rows = str(path).endswith(".jsonl") and not NO_ROWS.search(os.path.basename(str(path))) and os.path.isfile(path)
+    is_rows = str(path).endswith(endings) and not NO_ROWS.search(os.path.basename(str(path))) and os.path.isfile(path)
     return is_rows and os.path.getmtime(path) < os.path.getmtime(rows)
 
 
@@ -439,6 +467,8 @@ def _note_rows(path: Any, kind: str = "rows") -> None:
 
 def _note_data_set(source: str) -> None:
     """Note one of the data sets that a script loads, all of which have the same rows."""
+    if own_rows.is_own():
+        own_rows.leave()
     path = os.path.join(os.environ["ATTNCHECK_WATCH"], f"data-set-{zlib.crc32(source.encode())}")
     with open(path, "w"):
         pass
@@ -455,7 +485,8 @@ def cut_settings(training_args: Any) -> None:
     original = cls.__setattr__
 
     def assign(self: Any, name: str, value: Any) -> None:
-        if name in SETTINGS and (name not in vars(self) or sys._getframe(1).f_globals.get("__name__") == "__main__"):
+        is_cut = name in SETTINGS and not (own_rows.is_own() and name in own_rows.OF_ROWS)
+        if is_cut and (name not in vars(self) or sys._getframe(1).f_globals.get("__name__") == "__main__"):
             text = SETTINGS[name]
             value = _parse(text) if text is not None else _find_default(self, name, value)
         original(self, name, value)

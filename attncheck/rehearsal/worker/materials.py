@@ -12,6 +12,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from attncheck.rehearsal.worker.turns import SHAREGPT
 from attncheck.rehearsal.worker.vocabulary import FIRST_WORD, MADE, Vocabulary
 
 VOCABULARY_SIZE = 160  # rows of the embedding
+MAX_VOCABULARY_SIZE = 1 << 15  # of a small model with its own vocabulary
+OWN_VOCABULARY_SIZE = 1024  # at least so many with the words of the launch's own rows
+OWN_MODEL = "own-model"  # the folder of the model that knows them
 # A turn ends with a line break, as in released templates: OpenRLHF strips that from the end of a text, but no space.
 CHAT_TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ '<|assistant|> ' }}"
@@ -91,6 +95,9 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     make_model = prepare_own_model if message["full_model"] else small
     try:
         parameters, vocabulary, remarks = make_model(message, folder)
+        if message.get("own_files") and not remarks:
+            with suppress(build.Unbuildable):  # what its rows hold is not asked then
+                make_model_of_words(message, folder)
         if real_data:
             remark, known_turns = lay_own_data(message, folder)
             remarks = [*remarks, remark]
@@ -172,7 +179,11 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
     from attncheck.rehearsal.worker import multimodal
     from attncheck.smoke.worker.models import build, towers
 
-    architecture = replace(_choose_architecture(message), vocabulary_size=VOCABULARY_SIZE, cuts_heads=True)
+    architecture, size = _choose_architecture(message), VOCABULARY_SIZE
+    if message.get("has_whole_vocabulary"):
+        own = MAX_VOCABULARY_SIZE if message.get("stand_in_for") else architecture.vocabulary_size
+        size = max(size, min(own, MAX_VOCABULARY_SIZE))
+    architecture = replace(architecture, vocabulary_size=size, cuts_heads=True)
     remarks = []
     if towers.is_multimodal(architecture):
         try:
@@ -191,6 +202,18 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
     parameters = save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model")
     check_tokenizer(folder / "model")
     return parameters, MADE, remarks
+
+
+def make_model_of_words(message: Mapping[str, Any], folder: Path) -> None:
+    """Make a small model whose tokenizer also knows the words of the launch's own rows. Raises `build.Unbuildable`."""
+    from attncheck.rehearsal.worker import own_data
+
+    words = own_data.count_words(message["own_files"])
+    tokenizer = make_tokenizer(message["has_padding_token"], words=words)
+    tokenizer.chat_template = write_template(message.get("marker", ""))
+    size = max(OWN_VOCABULARY_SIZE, len(tokenizer) + VOCABULARY_SIZE)
+    architecture = replace(_choose_architecture(message), vocabulary_size=size, cuts_heads=True)
+    save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / OWN_MODEL)
 
 
 def find_kind(message: Mapping[str, Any]) -> tuple[str, str]:
@@ -316,7 +339,9 @@ def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vo
     return parameters, vocabulary, [*rates, *remarks]
 
 
-def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int]] | None = None) -> Any:
+def make_tokenizer(
+    has_padding_token: bool, markers: Mapping[str, tuple[str, int]] | None = None, words: Sequence[str] = ()
+) -> Any:
     """Return a tokenizer of words, of transformers' fast class.
 
     For a model of text it returns no token types, as decoders' tokenizers do: gpt2 adds an embedding for each of them.
@@ -326,7 +351,7 @@ def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int
     inputs = {} if markers else {"model_input_names": ["input_ids", "attention_mask"]}
     padding = {"pad_token": PAD} if has_padding_token else {}
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=make_word_tokenizer(markers),
+        tokenizer_object=make_word_tokenizer(markers, words),
         unk_token=UNKNOWN,
         eos_token=END,
         bos_token=BEGIN,
@@ -339,8 +364,8 @@ def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int
     return fast
 
 
-def make_word_tokenizer(markers: Mapping[str, tuple[str, int]] | None = None) -> Any:
-    """Return a tokenizer with a token for each word of the language.
+def make_word_tokenizer(markers: Mapping[str, tuple[str, int]] | None = None, words: Sequence[str] = ()) -> Any:
+    """Return a tokenizer with a token for each word of the language, and for others.
 
     `markers` have the text and the number of each token that a processor reads from an attribute.
     """
@@ -357,7 +382,7 @@ def make_word_tokenizer(markers: Mapping[str, tuple[str, int]] | None = None) ->
     added = (UNKNOWN, *MADE.texts, *MARKUP)
     tokenizer.add_tokens([AddedToken(text, lstrip=True, rstrip=True, normalized=False) for text in added])
     options = {"single_word": True, "lstrip": True, "rstrip": True, "normalized": False}
-    tokenizer.add_tokens([AddedToken(text, **options) for text in SINGLE_WORDS])
+    tokenizer.add_tokens([AddedToken(text, **options) for text in (*SINGLE_WORDS, *words)])
     tokenizer.add_special_tokens([AddedToken(text, lstrip=True, rstrip=True) for text in (END, BEGIN, PAD)])
     tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text, _ in (markers or {}).values()])
     return tokenizer
@@ -494,6 +519,9 @@ def fit_rows(rows: list[dict[str, Any]], message: Mapping[str, Any]) -> tuple[li
     for name, values in message.get("values", {}).items():
         if all(not isinstance(row.get(name, ""), str) or not row.get(name) for row in rows):  # no part of a document
             rows = [{**row, name: _choose_value(row.get(name), values, number)} for number, row in enumerate(rows)]
+    own = {*message.get("own_columns", ())}
+    if message["form"] == "every" and rows and own >= {*columns} & rows[0].keys() > set():  # none that they lack
+        rows = [{name: value for name, value in row.items() if name in own} for row in rows]
     for name, prefix in message.get("prefixes", {}).items():
         rows = [_repeat_prefix(row, name, prefix) for row in rows]
     return rows, columns

@@ -8,7 +8,10 @@ import csv
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,8 @@ MAX_JSON_BYTES = 1 << 30  # for a file with a single array, which is read whole
 OTHER_SPLITS = re.compile(r"test|val|dev|eval", re.IGNORECASE)
 DESCRIPTIONS = ("README.md", "dataset_info.json", "dataset_infos.json")  # files that describe a folder's data
 REPAIR = "--real-data downloads nothing: name a local file or folder, or remove --real-data"
+MAX_WORDS, MAX_FILES = 4000, 20  # that a tokenizer gets
+WORD = re.compile(r"\w+")
 Row = Any  # an object, or a line of text
 Keep = Callable[[Row], bool]
 
@@ -186,6 +191,20 @@ def iter_texts(row: Row) -> Iterator[str]:
     elif isinstance(row, (list, tuple)):
         for value in row:
             yield from iter_texts(value)
+
+
+def count_words(paths: Sequence[str]) -> list[str]:
+    """Return the most frequent words of files of rows."""
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for path in map(Path, paths[:MAX_FILES]):
+            rows: list[Row] = []
+            with suppress(Unbuildable):  # Arrow's files, and others that are no rows
+                rows = _cut_file(path, Path(folder, path.name), MAX_ROWS, keep_any)
+            counts.update(
+                word for row in rows for text in iter_texts(row) for word in WORD.findall(text[:MAX_CHARACTERS])
+            )
+    return [word for word, _ in counts.most_common(MAX_WORDS)]
 
 
 def _tokenize(tokenizer: Any, text: str) -> list[int]:

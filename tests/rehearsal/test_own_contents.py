@@ -1,0 +1,182 @@
+"""The launch's own rows are read up to their batches: what they hold is learned, or a line says what is lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from attncheck.rehearsal.watcher import own_rows
+from attncheck.rehearsal.worker.materials import make_word_tokenizer
+from tests.rehearsal.staging import ForkServer, ask_for_materials, make_argv
+
+WORDS = ("onion", "barley", "carrot", "lentil", "garlic", "pepper", "tomato", "walnut", "ginger", "spinach")
+ROLES = ("human", "gpt")
+FORM = "Write\n<think>\n...\n</think>\n<answer>\n...\n</answer>"
+
+
+def make_row(number: int) -> dict[str, Any]:
+    words = [WORDS[(number * step + step) % len(WORDS)] for step in range(1, 5)]
+    texts = " ".join(words), " ".join(f"{word}s" for word in words)
+    turns = [{"from": role, "value": text} for role, text in zip(ROLES, texts)]
+    return {"conversations": turns, "stars": number % 5, "number": str(number)}
+
+
+@pytest.fixture
+def encode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the encoding of the fork's tokenizer, in a fork with 10 of the launch's own rows."""
+    tokenizer = make_word_tokenizer(words=(*WORDS, *(f"{word}s" for word in WORDS), *map(str, range(20))))
+    tokenizer.save(str(tmp_path / own_rows.TOKENIZER))
+    monkeypatch.setenv("ATTNCHECK_OWN_MODEL", str(tmp_path))
+    rows = [make_row(number) for number in range(10)]
+    monkeypatch.setattr(
+        own_rows, "OWN", [{"path": str(tmp_path / "own-rows.json"), "rows": rows, "names": ["rows.jsonl"]}]
+    )
+    return lambda text: tokenizer.encode(text).ids
+
+
+def batch_rows(rows: list[list[int]], labels: Any = None) -> list[dict[str, torch.Tensor]]:
+    ids = pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+    labels = ids if labels is None else torch.tensor(labels)
+    return [{"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": labels}]
+
+
+def judge(batches: Any, columns: tuple[str, ...] = ()) -> dict[str, Any]:
+    dataset = type("Rows", (), {"column_names": list(columns)})()
+    return own_rows.judge(*own_rows._read_batches(batches, dataset))
+
+
+def write_turns(row: dict[str, Any], kept: tuple[str, ...]) -> str:
+    return " ".join(["<|system|>", *(turn["value"] for turn in row["conversations"] if turn["from"] in kept)])
+
+
+@pytest.mark.parametrize(
+    ("kept", "kind", "count"), [(ROLES, "violations", 0), ((), "violations", 2), (("human",), "warnings", 1)]
+)
+def test_roles_that_are_left_out(encode: Any, kept: tuple[str, ...], kind: str, count: int) -> None:
+    """Distinct rows in, equal rows out; a model's own role alone may be lost, too."""
+    answers = judge(batch_rows([encode(write_turns(make_row(number), kept)) for number in range(10)]))
+    assert len(answers.get(kind, ())) == count, answers
+    assert not any(word in json.dumps(answers) for word in WORDS)  # no text of the rows
+
+
+@pytest.mark.parametrize(("labels", "count"), [(lambda n: n % 5, 0), (lambda n: 0, 1), (lambda n: float(n == 3), 0)])
+def test_labels_without_information(encode: Any, labels: Any, count: int) -> None:
+    rows = [encode(write_turns(make_row(number % 10), ROLES)) for number in range(20)]
+    answers = judge(batch_rows(rows, [labels(number) for number in range(20)]))
+    assert len(answers["violations"]) == count, answers
+
+
+@pytest.mark.parametrize(("first", "count"), [(2, 0), (99, 1)])
+def test_rows_without_a_label(encode: Any, first: int, count: int) -> None:
+    ids = batch_rows([encode(write_turns(make_row(number), ROLES)) for number in range(10)])[0]["input_ids"]
+    labels = ids.clone()
+    labels[:, :first] = -100
+    answers = judge(batch_rows(ids.tolist(), labels.tolist()))
+    assert len(answers["violations"]) == count, answers
+
+
+@pytest.mark.parametrize(("fault", "count"), [("", 0), ("cut", 1), ("shuffled", 1)])
+def test_the_two_sides_of_pairs(encode: Any, fault: str, count: int) -> None:
+    """Sides that differ only behind the truncation, or that belong to two prompts, are a fault."""
+    prompts = [encode(" ".join(turn["value"] for turn in make_row(number)["conversations"])) for number in range(10)]
+    chosen, rejected = ([[*prompt, *encode(f"1 {end}")] for prompt in prompts] for end in ("2", "3"))
+    if fault == "cut":
+        chosen, rejected = ([row[:-1] for row in rows] for rows in (chosen, rejected))
+    if fault == "shuffled":
+        rejected = [*rejected[3:], *rejected[:3]]
+    answers = judge(batch_rows([*chosen, *rejected]), ("chosen_ids", "rejected_ids"))
+    assert len(answers["violations"]) == count, answers
+
+
+def form(pattern: str) -> Any:
+    def reward(completions: list[str], **columns: Any) -> list[float]:
+        import re
+
+        return [float(re.match(pattern, text.strip()) is not None) for text in completions]
+
+    return reward
+
+
+def correct(completions: list[str], number: list[str], **columns: Any) -> list[float]:
+    return [float(own in text) for text, own in zip(completions, number)]
+
+
+def never(completions: list[str], number: list[str], **columns: Any) -> list[float]:
+    return [float(own == f"{text}!") for text, own in zip(completions, number)]
+
+
+def brief(completions: list[str], **columns: Any) -> list[float]:
+    return [-float(len(text)) for text in completions]
+
+
+@pytest.mark.parametrize(
+    ("function", "count"),
+    [
+        (form(r"^<think>.*</think>\s*<answer>.*</answer>$"), 1),
+        (form(r"(?s)^<think>.*</think>\s*<answer>.*</answer>$"), 0),
+        (correct, 0),
+        (brief, 0),
+        (never, 1),
+    ],
+)
+def test_rewards_that_nothing_earns(encode: Any, function: Any, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `.` that matches no line break never matches the form that the prompt shows."""
+    answers: dict[str, Any] = {}
+    monkeypatch.setattr(own_rows, "leave", answers.update)
+    own_rows.judge_rewards([function], [{"prompt": FORM, "number": str(number)} for number in range(10)])
+    assert len(answers["violations"]) == count and not answers["warnings"], answers
+
+
+def test_the_launchs_options_replace_the_rehearsals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNCHECK_OWN", json.dumps({"max_length": "96", "data": "rows.jsonl", "block_size": ""}))
+    words = ["--max-length=128", "--data", "/made/train.jsonl", "--block_size", "128", "--packing"]
+    assert own_rows._restore(words) == ["--max-length", "96", "--data", "rows.jsonl", "--packing"]
+
+
+SCRIPT = """\
+import argparse, json
+from torch.utils.data import DataLoader
+from transformers import AutoTokenizer
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--max_length", type=int)
+options, _ = parser.parse_known_args()
+tokenizer = AutoTokenizer.from_pretrained("someone/model")
+rows = [json.loads(line) for line in open("{rows}")]
+collate = lambda rows: tokenizer([row["text"] for row in rows], padding=True, return_tensors="pt",
+                                 truncation=True, max_length=options.max_length)
+next(iter(DataLoader(rows, 2, collate_fn=collate)))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return materials for a script with rows of its own."""
+    folder = tmp_path_factory.mktemp("stage")
+    texts = [" ".join(["onion"] * 5 + [turn["value"] for turn in make_row(n)["conversations"]]) for n in range(10)]
+    (folder / "user.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
+    assert "answer" in ask_for_materials(folder, documents=20, own_files=[str(folder / "user.jsonl")])
+    return folder
+
+
+@pytest.mark.parametrize(("length", "count"), [("3", 1), ("12", 0)])
+def test_a_scripts_own_rows_are_read_in_a_fork(
+    server: ForkServer, tmp_path: Path, folder: Path, length: str, count: int
+) -> None:
+    """The fork has the launch's own length, and the launch continues with the rehearsal's rows."""
+    script, watch = tmp_path / "train.py", tmp_path / "watch"
+    script.write_text(SCRIPT.replace("{rows}", str(folder / "user.jsonl")))
+    watch.mkdir()
+    made = str(folder / "data" / "train.jsonl")
+    environ = {"ATTNCHECK_ROWS": made, "ATTNCHECK_MODEL": str(folder / "model"), "ATTNCHECK_WATCH": str(watch)}
+    environ |= {"ATTNCHECK_OWN": json.dumps({"max_length": length}), "ATTNCHECK_OWN_MODEL": str(folder / "own-model")}
+    ended = server.run(make_argv(folder, "--max_length 128", 8, script), environ, watch, 1)
+    assert ended["statuses"] == [0], ended
+    answers = json.loads((watch / "own-rows.json").read_text())
+    assert len(answers["violations"]) == count, answers
+    assert "10 of the launch's own rows (user.jsonl)" in answers["notes"][0]
