@@ -6,6 +6,7 @@ What is found is added to the materials, or a variable tells the watcher, and th
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from attncheck.core.rehearsal import JobCut
 from attncheck.core.results.rehearsal import RehearsedLaunch
@@ -14,6 +15,7 @@ from attncheck.rehearsal.columns import iter_texts, read_columns, read_optional_
 from attncheck.rehearsal.cutting import find_data
 from attncheck.rehearsal.missing import DATA_ERROR
 from attncheck.rehearsal.staging import DOCUMENTS, Stage, reads_fields
+from attncheck.rehearsal.worker.materials import VOCABULARY_SIZE
 
 # Python's, datasets' (5.2.0 formatting/formatting.py) and transformers' (5.17.0 trainer.py: tokens) errors for a field
 # that a row does not have.
@@ -30,7 +32,15 @@ EXPECTED = re.compile(rf"expect\w*\D{{1,30}}(\d+)\b.*\b{DOCUMENTS}\b", re.IGNORE
 # The error of a launch whose model has no head: the own code of a model may have one in the class for `AutoModel`.
 NO_HEAD = re.compile(r"Output\w*' object has no attribute 'loss'|did not return a loss|'return_dict_in_generate'")
 HEAD = "ATTNCHECK_HEAD"
+# The error of a script that takes more rows of the embedding than the small model has.
+NO_TOKEN = re.compile(rf"IndexError: index \d+ is out of bounds for dimension \d+ with size {VOCABULARY_SIZE}\b")
+# The error of a script that calls a stream's methods; datasets 5.2.0 iterable_dataset.py has them.
+NO_STREAM = re.compile(
+    r"'(?:Dataset|Rows)' object has no attribute '(?:state_dict|load_state_dict|set_epoch|take|skip)'"
+)
+STREAMS = "ATTNCHECK_STREAMS"
 READERS = "ATTNCHECK_WITHOUT_READERS"  # of rows, which fail on the synthetic ones
+MADE_UP = "not asked: made-up rows end the launch before its first batch, which its own rows reach"
 MAX_DOCUMENTS = 5000
 MAX_RUNS = 4  # in addition to the first
 
@@ -47,6 +57,9 @@ def add_lacking(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:
     if expected is not None and stage.documents == DOCUMENTS:
         stage.documents = min(int(expected[1]), MAX_DOCUMENTS)
         return True
+    if NO_TOKEN.search("\n".join(launch.results[0].violations)) and not stage.has_whole_vocabulary:
+        stage.has_whole_vocabulary = True
+        return True
     names = [name for name in list_missing_fields(stage, cut, launch) if name not in stage.added]
     stage.added = (*stage.added, *names)
     return bool(names)
@@ -59,16 +72,30 @@ def needs_own_rows(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:
     return is_of_rows and has_own and not (launch.steps or launch.real_data or cut.driver)
 
 
+def excuse_rows(stage: Stage, launch: RehearsedLaunch) -> RehearsedLaunch:
+    """Return a launch without a fault of its end if made-up rows end it before a batch that its own rows reach."""
+    end, *others = launch.results
+    has_read_own = bool(execution.read_answers(stage.folder, "own"))
+    is_reached = launch.steps or execution.list_noted(stage.folder, "reached")
+    if not has_read_own or is_reached or not end.violations:
+        return launch
+    reason = f"{MADE_UP}: {end.violations[0]}"
+    return replace(launch, results=(replace(end, outcome="skipped", reason=reason, violations=()), *others))
+
+
 def choose_variable(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> str:
     """Return the variable with which a launch may take a step, "" if it has taken one or none is known.
 
-    It gives the small model its head, if the class of the launch's model is not known, or leaves out readers of rows.
+    It gives the small model its head, if the class of the launch's model is not known, keeps the rows a stream, or
+    leaves out readers of rows.
     """
     text = "\n".join((*launch.results[0].violations, launch.results[0].reason))
     if launch.steps:
         return ""
     if not stage.has_class and HEAD not in cut.environ and NO_HEAD.search(text):
         return HEAD
+    if STREAMS not in cut.environ and NO_STREAM.search(text):
+        return STREAMS
     is_unread = not stage.materials.real_data and execution.list_noted(stage.folder, "unread")
     return READERS if READERS not in cut.environ and is_unread else ""
 

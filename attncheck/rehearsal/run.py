@@ -19,7 +19,7 @@ from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal import cutting
 from attncheck.rehearsal.cutting import NothingToRehearse
 from attncheck.rehearsal.judged_run import run_once
-from attncheck.rehearsal.lacking import MAX_RUNS, add_lacking, choose_variable, needs_own_rows
+from attncheck.rehearsal.lacking import MAX_RUNS, add_lacking, choose_variable, excuse_rows, needs_own_rows
 from attncheck.rehearsal.options import add_options
 from attncheck.rehearsal.reading import Request, read_launches_of
 from attncheck.rehearsal.staging import Stage, make_materials, open_pool
@@ -126,7 +126,7 @@ def _rehearse(
         if needs_own_rows(stage, cut, first):
             with suppress(Unanswered):  # without the model's tokenizer, or because of the launch's kind
                 return _rehearse(read, replace(request, real_data=True), target, report_progress)
-        first = _keep_requested(first, request.only)
+        first = _keep_requested(excuse_rows(stage, first), request.only)
         trials = try_corrections(stage, cut, first) if request.fix else []
         launches = [first, *(_keep_requested(trial.launch, request.only) for trial in trials if trial.is_better)]
     verdicts = tuple(_make_verdict(launch, result) for launch in launches for result in launch.results)

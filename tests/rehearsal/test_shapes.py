@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from attncheck.core.rehearsal import UNDOCUMENTED, JobCut
+from attncheck.core.results.rehearsal import RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal import execution, lacking, run
 from attncheck.rehearsal.columns import list_columns, list_modules, read_named_columns
 from attncheck.rehearsal.shapes import read_shapes
-from attncheck.rehearsal.worker.materials import add_columns, make_data
+from attncheck.rehearsal.worker.materials import VOCABULARY_SIZE, add_columns, make_data
 from attncheck.rehearsal.worker.materials import fit_rows as fit_materials
 from attncheck.rehearsal.worker.shapes import fit_rows
 
@@ -273,6 +274,55 @@ def test_a_script_gets_what_it_lacks_also_without_its_reader_of_rows(
     _, launch = run._run_with_lacking(stage, JobCut({}, "messages", UNDOCUMENTED))
     assert launch.steps == 3 and stage.documents == 729
     assert cuts == [False] * has_reader + [has_reader] * 2
+
+
+def end_launch(error: str, steps: int = 0) -> Any:
+    return RehearsedLaunch(
+        "train.sh", "", "", "", "", "", "", "", (CheckResult("run", violations=(error,)),), 0, 1, steps
+    )
+
+
+@pytest.mark.parametrize(("size", "is_ours"), [(VOCABULARY_SIZE, True), (VOCABULARY_SIZE + 1, False)])
+def test_a_script_that_indexes_the_embedding_gets_the_whole_vocabulary(size: int, is_ours: bool) -> None:
+    stage = make_stage(has_whole_vocabulary=False)
+    launch = end_launch(
+        f"IndexError: index 239 is out of bounds for dimension 0 with size {size} (ended with status 1)"
+    )
+    assert (
+        lacking.add_lacking(stage, JobCut({}, "every", UNDOCUMENTED), launch) == stage.has_whole_vocabulary == is_ours
+    )
+    assert not lacking.add_lacking(stage, JobCut({}, "every", UNDOCUMENTED), launch)
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        ("AttributeError: 'Dataset' object has no attribute 'load_state_dict'", lacking.STREAMS),
+        ("AttributeError: 'Dataset' object has no attribute 'to_list_of_rows'", ""),
+    ],
+)
+def test_a_script_that_calls_a_streams_methods_gets_a_stream(
+    error: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution, "list_noted", lambda folder, kind: [])
+    stage, launch = make_stage(materials=SimpleNamespace(real_data=False)), end_launch(error)
+    assert lacking.choose_variable(stage, JobCut({}, "every", UNDOCUMENTED), launch) == name
+    cut = JobCut({}, "every", UNDOCUMENTED, environ={lacking.STREAMS: "1"})
+    assert not lacking.choose_variable(stage, cut, launch)
+
+
+@pytest.mark.parametrize(
+    ("has_read_own", "is_reached", "is_excused"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_a_launch_is_not_blamed_for_made_up_rows(
+    has_read_own: bool, is_reached: bool, is_excused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If its own rows reach a batch that made-up ones do not, nothing is concluded."""
+    monkeypatch.setattr(execution, "list_noted", lambda folder, kind: ["batches"] * is_reached)
+    monkeypatch.setattr(execution, "read_answers", lambda folder, kind: [{"notes": []}] * has_read_own)
+    launch = lacking.excuse_rows(make_stage(), end_launch("ValueError: features (`query` in this case)"))
+    assert launch.results[0].outcome == ("skipped" if is_excused else "ok")
+    assert bool(launch.results[0].violations) != is_excused
 
 
 @pytest.mark.parametrize(

@@ -183,11 +183,13 @@ def _find_reversed_scores(evidence: Evidence) -> str:
     """
     head, documents = evidence.step.ranks[0].weights.get("score.weight"), evidence.step.index.documents
     slopes: list[tuple[bool, float]] = []
+    sides = {(id(piece.call), piece.segment.document) for piece in evidence.judged_pieces}
     for piece in evidence.judged_pieces:
         number, pull = piece.segment.document, piece.call.pull
         if head is None or len(head) != 1 or pull is None or pull.shape[:2] != piece.call.input_ids.shape:
             break
-        if documents[number][0] == documents[min(number ^ 1, len(documents) - 1)][0]:
+        is_paired = (id(piece.call), number ^ 1) in sides  # otherwise the script pairs other rows
+        if is_paired and documents[number][0] == documents[min(number ^ 1, len(documents) - 1)][0]:
             own = pull[piece.row, piece.segment.start : piece.segment.stop].sum(0)
             slopes.append((is_chosen(number), float(own @ head[0].float())))
     slopes = [(chosen, slope) for chosen, slope in slopes if slope]  # a margin may be wide enough
