@@ -87,7 +87,7 @@ def _trains(frame: Any) -> bool:
     """Return whether a frame is a trainer's training, or a line of a script's own loop."""
     name, line = frame.f_code.co_filename, frame.f_lineno
     if not is_script(frame.f_globals):
-        return frame.f_code.co_name == "train"
+        return bool(frame.f_code.co_name == "train")
     loops = (own for own in ast.walk(ast.parse("".join(linecache.getlines(name)))) if isinstance(own, LOOPS))
     return any(own.lineno <= line <= (own.end_lineno or line) and ".backward(" in ast.unparse(own) for own in loops)
 

@@ -32,8 +32,8 @@ def undefined_dataset(reading: LaunchReading) -> Iterator[SettingProblem]:
     loader = read_own_source(launch, "llamafactory", LOADER)
     is_read = loader is None or UNDEFINED.rpartition(": ")[2] in loader
     for field in ("dataset", "eval_dataset") if is_read and tables and TABLE not in launch.source.text else ():
-        names = filter(None, map(str.strip, settings.get_known_text(field).split(",")))
-        missing = [name for name in names if not (OPEN.search(name) or any(name in table for table in tables))]
+        listed = filter(None, map(str.strip, settings.get_known_text(field).split(",")))
+        missing = [name for name in listed if not (OPEN.search(name) or any(name in table for table in tables))]
         if missing:
             near, text = find_closest_name(missing[0], tables[0]), ", ".join(missing)
             yield _refuse(reading, field, f"{text}: {folder}/{TABLE} does not have it", UNDEFINED, near, mild=True)
