@@ -200,6 +200,16 @@ def test_generation_batches() -> None:
     assert ("refuses", "num_generations") in summarize_problems(read_job(text + " --num_generations 1"))
 
 
+def test_reward_weights_are_as_many_as_functions() -> None:
+    text = "trl grpo --model_name_or_path a/b --num_processes 4 --per_device_train_batch_size 2 --reward_funcs a b c"
+    for version in ("0.16.1", "1.16.0"):  # reward_funcs is a script's own before 0.22
+        found = [read_job(f"{text} {more}", version).problems for more in ("--reward_weights 1.0 2.0", "")]
+        assert [[problem.message for problem in problems] for problems in found] == [
+            ["2 reward_weights for 3 reward_funcs: ValueError"],
+            [],
+        ]
+
+
 CP_COMMAND = "accelerate launch --num_machines 1 --num_processes 4 --parallelism_config_cp_size 2 trl/scripts/"
 GRPO_COMMAND = (
     "accelerate launch --num_machines 1 --num_processes 3 trl/scripts/grpo.py --model_name_or_path a/b "

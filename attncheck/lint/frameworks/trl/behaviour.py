@@ -442,6 +442,20 @@ def uneven_generation_groups(reading: LaunchReading) -> Iterator[SettingProblem]
             )
 
 
+def unequal_rewards(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """Check for other numbers of reward weights than of functions: a warning, as a program may add functions."""
+    written = {item.raw.name.lstrip("-"): item.raw for item in reading.settings.all_settings if item.raw.known}
+    lists = [written[name] for name in ("reward_weights", "reward_funcs") if name in written]  # often the script's own
+    counts = [len(item.value.replace(",", " ").split()) for item in lists]
+    constraint = reading.find_constraint(constraints.REWARD_WEIGHTS) if len({*counts}) == 2 else None
+    if constraint is not None and reading.trainer in ("grpo", "rloo"):
+        text = "{} reward_weights for {} reward_funcs: ValueError".format(*counts)
+        evidence, location = (constraint.evidence,), lists[0].location
+        yield SettingProblem(
+            "refuses", text, evidence, location, advice="give one weight to each", mild=True, universal=True
+        )
+
+
 def recurrent_layers_leak(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for recurrent layers: they read a packed row as one document unless cu_seqlens separates the documents."""
     model = shared.find_recurrent_model(reading.snapshot)
@@ -483,6 +497,6 @@ BEHAVIOURS: tuple[Callable[[LaunchReading], Iterator[SettingProblem]], ...] = (
     packing_without_max_length, packed_images, packing_with_context_parallelism, online_parallelism_refused,
     dpo_padding_free_ignored, data_parallel_refused,
     ulysses_without_positions, cut_image_tokens, missing_token_types,
-    uneven_generation_groups, recurrent_layers_leak,
+    uneven_generation_groups, unequal_rewards, recurrent_layers_leak,
     liger_loss_replaced, end_not_learned,
 )  # fmt: skip
