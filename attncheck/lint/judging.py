@@ -29,6 +29,8 @@ from attncheck.lint.idle_programs import find_idle_program
 from attncheck.lint.lost_words import add_lost_words, leave_out_missing_values
 from attncheck.lint.missing_files import find_missing_files
 from attncheck.lint.own_attention import add_fixed_arguments, add_own_attention
+from attncheck.lint.programs.paths import may_contain, may_name
+from attncheck.lint.programs.places import find_tree
 from attncheck.lint.programs.records import Origin
 from attncheck.lint.recognition import FoundLaunch
 from attncheck.lint.release import ChosenRelease, choose_release
@@ -214,8 +216,15 @@ class LaunchJudge:
         job_snapshot = variables.set_environment(snapshot, launch, located_job)
         ignore, memory = self.context.request.ignore, self.context.memory
         report = engine.run_rules(job_snapshot, needs_of_job(job), select, ignore, memory)
-        softened = (open_ends.soften_finding(finding, located_job, launch) for finding in report.findings)
+        is_named = partial(_is_named, launch)
+        softened = (open_ends.soften_finding(finding, located_job, launch, is_named) for finding in report.findings)
         return replace(report, findings=tuple(finding for finding in softened if finding is not None))
+
+
+def _is_named(launch: Launch) -> bool:
+    """Return whether something in the tree may name the launch's file, or no program is there to read it."""
+    top = find_tree(launch)
+    return may_name(top, os.path.basename(launch.source.name)) or not may_contain(top, "import ")
 
 
 def _uses_other_devices(launch: Launch) -> bool:

@@ -7,7 +7,7 @@ absence is not evidence. A rule's conclusion from a default is at most a warning
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from attncheck.core.findings import Finding
 from attncheck.core.job import Job, SettingProblem
@@ -28,6 +28,7 @@ CONFIGURATION = re.compile(
     r"\$\{?(?:\w*(?:config|cfg|yaml|recipe)\w*|\d)(?:[:-][^{}]*)?\}?|[^=]*\.ya?ml", re.IGNORECASE
 )
 NAMES_FILE = ("--config", "--config_file", "--config-name", "-cn")
+UNNAMED = "no program, script or text of the tree names this file"
 NO_PROGRAM = "not read: the program that reads this file, and may set it otherwise"
 MAX_SHOWN = 3
 
@@ -121,15 +122,18 @@ def describe_open_ends(launch: Launch) -> str:
     return f"not read, but may set it: {shown}{more}"
 
 
-def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding | None:
+def soften_finding(finding: Finding, job: Job, launch: Launch, is_named: Callable[[], bool]) -> Finding | None:
     """Return a finding about a launch as a warning if it depends on unread parts; None if an unread file decides it.
 
     A file that no command names is read by a program that is not known, if its framework's programs are users' scripts.
+    If it is not even `is_named` in a tree with programs, none of them may read it.
     """
     if _shows_no_absence(job, launch) and any(_adds_all(fix.sets, job) for fix in finding.fixes[:1]):
         return None
     is_read_alone = not launch.words and launch.source.kind != "python" and job.framework in CHOOSING_FRAMEWORKS
     is_open = bool(launch.open_ends) and {*finding.locations} == {job.location}
+    if is_read_alone and finding.severity != "note" and not is_named():
+        return replace(finding, severity="note", evidence=(*finding.evidence, UNNAMED))
     if finding.severity != "error" or not (is_open or is_read_alone):
         return finding
     reason = NO_PROGRAM if is_read_alone else describe_open_ends(launch)

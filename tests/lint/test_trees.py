@@ -1180,6 +1180,27 @@ def test_a_file_that_the_program_parses_has_its_arguments(tmp_path: Path, parse:
         assert ("ATN429" in {finding.code for finding in report.findings}) == (expected > 1)
 
 
+@pytest.mark.parametrize(
+    ("files", "severity"),
+    [
+        ({"train.py": "import trl, SFTTrainer"}, "note"),
+        ({"train.py": "import trl, SFTTrainer", "b.sh": "python train.py --config a/a.yaml"}, "warning"),
+        ({"train.py": "import trl, SFTTrainer", "b.sh": "python train.py --config a/$1/b_$NAME.yaml"}, "warning"),
+        ({"README.md": "trl sft --config b.yaml"}, "warning"),  # no program is here
+    ],
+)
+def test_a_file_that_nothing_in_its_tree_names_is_only_noted(
+    tmp_path: Path, files: dict[str, str], severity: str
+) -> None:
+    keys = "packing: true\nmax_seq_length: 4096\nmodel_name_or_path: m\nlearning_rate: 1.0e-05\noutput_dir: o\n"
+    source = read_source(
+        str(write_tree(tmp_path, {**files, "run.sh": "", "a.yaml": keys, ".git/HEAD": ""}).parent / "a.yaml")
+    )
+    snapshot = apply_target(ENVIRONMENT, parse_target("h100x8,trl=0.16.0,transformers=4.49.0"))
+    report = run.run(snapshot, Request((source,)), launches.read_model, make_file_reader((source,)))
+    assert [finding.severity for finding in report.findings if finding.code == "ATN444"] == [severity]
+
+
 CHANGES = """
 from trl import GRPOConfig, GRPOTrainer, TrlParser
 (training_args,) = TrlParser((GRPOConfig,)).parse_args_and_config()
