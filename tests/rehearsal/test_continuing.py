@@ -24,9 +24,17 @@ FAULTS = {
     "new_optimizer": r"has other learning rates|end with other weights: they differ by \d+%",
     "": r"other first weights in \d+ parameters, drawn before it is set: model",
     "other_rows": r"Curriculum.on_epoch_begin, .* gives the trainer another train_dataset, which is never read",
+    "thawed": r"\d of \d+ parameters that train in epoch 3, by Thawing.on_epoch_begin, .*, are in no group",
     "one_order": r"a second epoch has the rows in the order of the first, although they are shuffled",
 }
-QUESTIONS = {"": "start", "one_order": "epochs", "other_rows": "epochs", "epoch_forgotten": "saves epochs"}
+QUESTIONS = {
+    "": "start",
+    "one_order": "epochs",
+    "other_rows": "epochs",
+    "thawed": "epochs",
+    "held": "epochs",
+    "epoch_forgotten": "saves epochs",
+}
 CRASHES = {
     "saving": r"^saving a checkpoint ends with AttributeError: .*_model' \(continuing.py:\d+\)$",
     "loading": r"^resuming from a checkpoint ends with RuntimeError: Error\(s\) in loading state_dict",
@@ -57,9 +65,14 @@ def test_what_an_interruption_or_an_epoch_changes_is_named(fault: str, server: F
     assert not find_crash(record)
     result = judge_continued(record, make_job())
     assert result is not None and judge_result(result) == (
-        "fail" if fault in ("not_loaded", "other_rows") else "warn"
+        "fail" if fault in ("not_loaded", "other_rows", "thawed") else "warn"
     ), record
     assert re.search(FAULTS[fault], "\n".join((*result.violations, *result.warnings))), result
+
+
+def test_layers_that_are_thawed_and_given_to_the_optimiser_are_no_fault(server: ForkServer, tmp_path: Path) -> None:
+    result = judge_continued(read(server, tmp_path, "held", "epochs"), make_job())
+    assert result is not None and judge_result(result) == "pass", result
 
 
 @pytest.mark.parametrize("fault", CRASHES)

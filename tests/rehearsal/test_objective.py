@@ -122,3 +122,31 @@ def test_a_policy_loss_stops_where_a_response_is_likelier(
     objective.ask_policy_loss(str(tmp_path), policy, "_get_per_token_logps", policy._compute_loss, inputs)
     lines = read(tmp_path)
     assert [kind for kind, _ in lines] == kinds and all(words in text for _, text in lines[:1])
+
+
+@pytest.mark.parametrize(
+    ("reduction", "factor", "size", "count"),
+    [
+        ("mean", 3.6, 64, 1),
+        ("batchmean", 3.6, 64, 0),
+        ("mean", 64.0, 64, 0),  # the script undoes it
+        ("mean", 3.6, 10, 0),  # of classes, not a vocabulary
+    ],
+)
+def test_a_divergence_that_is_divided_by_the_vocabulary(
+    reduction: str, factor: float, size: int, count: int, tmp_path: Path
+) -> None:
+    functional: Any = SimpleNamespace(kl_div=torch.nn.functional.kl_div)
+    recorder = SimpleNamespace(
+        folder=str(tmp_path), is_paused=False, models=[SimpleNamespace(config=SimpleNamespace(vocab_size=64))]
+    )
+    objective.watch_divergence(recorder, functional)
+    scope = {"__file__": str(tmp_path / "train.py"), "functional": functional}
+    text = "def distil(own, right, reduction):\n    return functional.kl_div(own, right, reduction=reduction)\n"
+    exec(compile(text, scope["__file__"], "exec"), scope)
+    own = torch.randn(6, size, requires_grad=True)
+    for _ in range(2):
+        term = scope["distil"](own.log_softmax(-1), torch.randn(6, size).softmax(-1), reduction)
+        (factor * term).backward()
+    lines = [line for path in tmp_path.glob("relations-*") for line in json.loads(path.read_text())["violations"]]
+    assert len(lines) == count and all("kl_div in train.py:2" in line for line in lines)

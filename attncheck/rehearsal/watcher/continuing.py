@@ -309,12 +309,15 @@ class _Trial:
         answers["shuffles"] = _shuffles(loader)
         answers["epochs"] = [len(rows) for rows in orders]
         answers["same"] = orders[0] == orders[1] and len({*orders[0]}) > 2  # not of equal rows, the last of them fewer
+        with contextlib.suppress(Exception):  # as a training does before its callbacks
+            self.trainer.create_optimizer()
         for epoch in range(MAX_EPOCHS):
             self._begin_epoch(epoch, answers)
 
     def _begin_epoch(self, epoch: int, answers: dict[str, Any]) -> None:
-        """Let the callbacks begin an epoch, and note those that give the trainer other rows: it does not read them.
+        """Let the callbacks begin an epoch, and note those that give the trainer what it does not use.
 
+        It reads no other rows, and its optimiser has the parameters that were trained when it was made.
         transformers 5.17.0 trainer.py (`_inner_training_loop` makes the loader once; the same in 4.57.3).
         """
         trainer, handler = self.trainer, self.trainer.callback_handler
@@ -322,7 +325,17 @@ class _Trial:
         for callback in filter(lambda own: is_foreign(own.on_epoch_begin), handler.callbacks):
             held = trainer.train_dataset
             with contextlib.suppress(Exception):  # of what a training sets before
-                callback.on_epoch_begin(trainer.args, trainer.state, trainer.control, model=trainer.model)
+                given = {"model": trainer.model, "optimizer": trainer.optimizer, "lr_scheduler": None}
+                callback.on_epoch_begin(trainer.args, trainer.state, trainer.control, **given)
+            if trainer.optimizer is not None and "thawed" not in answers:
+                trained = [value for value in trainer.model.parameters() if value.requires_grad]
+                held_values = {id(value) for group in trainer.optimizer.param_groups for value in group["params"]}
+                lost = sum(id(value) not in held_values for value in trained)
+                if lost and epoch:
+                    code = describe_code(callback.on_epoch_begin)
+                    answers["thawed"] = (
+                        f"{lost} of {len(trained)} parameters that train in epoch {epoch + 1}, by {code}"
+                    )
             if trainer.train_dataset is not held:
                 answers["unread"] = describe_code(callback.on_epoch_begin)
 

@@ -46,7 +46,7 @@ from .evaluations import note_evaluation
 from .fsdp import watch_fsdp
 from .hastening import watch_trainings
 from .modules import call_before
-from .objective import watch_loop, watch_terms
+from .objective import watch_divergence, watch_loop, watch_terms
 from .recorder import Recorder
 from .relations import ask_collator, ask_metrics, report
 from .saved import SavedModels
@@ -274,6 +274,7 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     )
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         keep_on_cpu(torch)
+    watch_divergence(recorder, torch.nn.functional)
     original_backward, judge_terms = torch.Tensor.backward, watch_loop(recorder)
 
     @functools.wraps(original_backward)

@@ -33,7 +33,43 @@ MARGIN = "margin"  # a column that TRL's rewards and preferences subtract: one o
 MAX_LOSSES = 12  # that are looked at: a divergence is 0 before the first step
 SMALL = 1e-7  # of a term: less is rounding
 RATIO, DISTANCE = 2.0, 1.0  # of a response's probability to the old one's; of its logarithm to the reference's
+UNDONE = 0.25  # of the vocabulary's size: a divergence's factor that undoes a division by it
+MODULE_FRAMES = 6  # of torch.nn.KLDivLoss, between the script and the function
 STOPPED = 0.01  # of the largest gradient
+
+
+def watch_divergence(recorder: Any, functional: Any) -> None:
+    """Report a script's divergence of a vocabulary's distributions that is also divided by the vocabulary's size.
+
+    torch 2.13 nn/functional.py (`kl_div`, whose reduction "mean", the default, divides by all elements). A factor of
+    about that size undoes it: the term's own gradient shows the factor.
+    """
+    original, judged = functional.kl_div, set[str]()
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def kl_div(*arguments: Any, **options: Any) -> Any:
+        result = original(*arguments, **options)
+        given = signature.bind(*arguments, **options)
+        given.apply_defaults()
+        size = given.arguments["input"].shape[-1:]
+        frame = find_script_frame(sys._getframe(1), MODULE_FRAMES)
+        is_mean = given.arguments["reduction"] == "mean" and result.requires_grad and frame is not None
+        if is_mean and any(getattr(own.config, "vocab_size", 0) == size[0] for own in recorder.models):
+            result.register_hook(functools.partial(_judge_divergence, recorder, judged, name_line(frame), size[0]))
+        return result
+
+    functional.kl_div = kl_div
+
+
+def _judge_divergence(recorder: Any, judged: set[str], place: str, size: int, gradient: Any) -> None:
+    """Report a divergence's line once if no factor in the loss undoes the division by the vocabulary's size."""
+    if place not in judged and not recorder.is_paused:
+        judged.add(place)
+        if abs(float(gradient)) < UNDONE * size:
+            text = f"kl_div in {place} has the reduction 'mean', which divides the divergence by tokens × vocabulary"
+            text += f": it is {size} times too small here, and reduction='batchmean' over tokens is a mean over them"
+            report(recorder.folder, "loss", violations=[text])
 
 
 def watch_terms(recorder: Any, trainer: Any) -> None:

@@ -25,6 +25,7 @@ class SmallTrainer:
 
     def __init__(self, model, args, train_dataset) -> None:
         self.model, self.args, self.train_dataset = model, args, train_dataset
+        self.optimizer = None
         self.state, self.control, self.callback_handler = SimpleNamespace(), None, SimpleNamespace(callbacks=[])
         torch.manual_seed(42)
 
@@ -57,8 +58,12 @@ class SmallTrainer:
         loss.backward()
         return loss.detach()
 
+    def create_optimizer(self) -> None:
+        self.optimizer = torch.optim.AdamW([own for own in self.model.parameters() if own.requires_grad], lr=1e-3)
+
     def train(self, resume_from_checkpoint=None) -> None:
-        self.optimizer, self.step = torch.optim.AdamW(self.model.parameters(), lr=1e-3), 0
+        self.create_optimizer()
+        self.step = 0
         self.model.train()
         if resume_from_checkpoint:
             self._load_from_checkpoint(resume_from_checkpoint)
@@ -114,6 +119,17 @@ class Curriculum(TrainerCallback):
             self.trainer.train_dataset = self.trainer.train_dataset[:4]
 
 
+class Thawing(TrainerCallback):
+    """Trains the embedding from the third epoch on."""
+
+    def on_epoch_begin(self, args, state, control, model, optimizer, **others) -> None:
+        weight = model.get_input_embeddings().weight
+        if FAULT in ("thawed", "held") and state.epoch == 2:
+            weight.requires_grad = True
+            if FAULT == "held":
+                optimizer.add_param_group({"params": [weight]})
+
+
 class OwnTrainer(Trainer):
     def _save_checkpoint(self, *arguments, **options):
         if FAULT == "saving":
@@ -158,7 +174,8 @@ def main() -> None:
             torch.nn.init.normal_(value)
     trainer, curriculum = OwnTrainer(model, arguments, train_dataset=rows), Curriculum()
     curriculum.trainer = trainer
-    trainer.callback_handler.callbacks.append(curriculum)
+    model.get_input_embeddings().requires_grad_(FAULT not in ("thawed", "held"))
+    trainer.callback_handler.callbacks += [curriculum, Thawing()]
     trainer.train()
 
 
