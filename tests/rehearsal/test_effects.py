@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -113,6 +114,24 @@ class Arguments:
         self.derived = 2 * self.label_smoothing
 
 
+class Rows:
+    """Rows as of a data set of datasets, with a function that is called for each row that is read."""
+
+    def __init__(self, transform: Any = None) -> None:
+        self.format = {"type": "custom" if transform else None, "format_kwargs": {"transform": transform}}
+
+    def with_format(self, kind: None) -> Rows:
+        return Rows()
+
+    def __iter__(self) -> Iterator[list[float]]:
+        row = [1.0, 2.0, 3.0, 4.0]
+        return iter([(self.format["format_kwargs"]["transform"] or list)(row)] * 4)  # type: ignore[index]
+
+
+def double(row: list[float]) -> list[float]:
+    return [2 * value for value in row]
+
+
 class Trainer:
     """Trains as transformers' Trainer does, with the fault that a test gives."""
 
@@ -120,6 +139,8 @@ class Trainer:
 
     def __init__(self, model: Any, args: Arguments, train_dataset: Any, compute_loss_func: Any = None) -> None:
         self.model, self.args, self.train_dataset, self.loss_func = model, args, train_dataset, compute_loss_func
+        if self.fault == "transform":
+            self.train_dataset = train_dataset.with_format(None)
 
     def training_step(self, model: Any, inputs: Any) -> Any:
         outputs = model(torch.tensor(inputs[: self.args.max_length]))
@@ -142,7 +163,13 @@ class Trainer:
 
 
 def try_settings(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str, stated: str, function: Any = None, **settings: Any
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    stated: str,
+    function: Any = None,
+    transform: Any = None,
+    **settings: Any,
 ) -> list[str]:
     """Return the lines on the settings of a trainer."""
     monkeypatch.setenv("ATTNCHECK_STATED", stated or " ".join([*settings, "compute_loss_func"]))
@@ -152,7 +179,7 @@ def try_settings(
     monkeypatch.setattr(absent, "_is_script_file", lambda name: False)  # this file is the trainer's
     watch_trainer(SimpleNamespace(folder=str(folder), is_paused=False), trainer)
     options = {"compute_loss_func": function} if function else {}
-    made = trainer(torch.nn.Linear(4, 2), watched(**settings), train_dataset=[[1.0, 2.0, 3.0, 4.0]] * 4, **options)
+    made = trainer(torch.nn.Linear(4, 2), watched(**settings), train_dataset=Rows(transform), **options)
     assert made.args.derived == 2 * settings.get("label_smoothing", 0.0)
     records = [json.loads(path.read_text()) for path in folder.glob("effects-*.json")]
     assert not any(record["error"] for record in records)
@@ -182,6 +209,7 @@ def scale(outputs: Any) -> Any:
         ("smoothing", {"label_smoothing": 0.1}, "Arguments(label_smoothing=0.1) has no effect:"),
         ("schedule", {"warmup": 3, "schedule": "constant"}, "Arguments(warmup=3) has no effect together with schedule"),
         ("", {"label_smoothing": 0.1, "function": scale}, "Arguments(label_smoothing=0.1) has no effect together with"),
+        ("transform", {"transform": double}, "the trainer's train_dataset.with_transform=double has no effect:"),
         ("function", {"function": scale}, "the trainer's compute_loss_func=scale has no effect:"),
     ],
 )
@@ -197,6 +225,7 @@ def test_a_setting_of_a_trainer_without_an_effect_is_named(
     [
         ("", {"divergence": "js", "label_smoothing": 0.1, "warmup": 3}, 0),
         ("", {"function": scale}, 0),
+        ("", {"transform": double}, 0),
         ("", {"logging_loss": 5}, 0),  # of no part that is observed
         ("", {"smooth_mask": True}, 1),  # a choice that may be the default's, and has no effect as either
         ("", {"max_length": 32}, 1),  # longer than the rows: no fault, but a remark

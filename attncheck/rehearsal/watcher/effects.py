@@ -38,6 +38,7 @@ OUTSIDE = re.compile(
     r"generate|kwargs|overwrite|do|debug|liger|compile|columns|batch_size|metrics|metric|cache|peft|task|inference)(_|$)"
 )
 LOSS = re.compile(r"(\w+_)?loss(_\w+)?")  # arguments of trainers
+TRANSFORM = ".with_transform"  # follows the name of an argument that is a data set
 QUOTED = re.compile(r"[`'\"]+([\w.-]+)[`'\"]+")  # the choices that a help text names
 FLAGS = ("gradient_checkpointing", "scaling", "p")  # attributes of modules
 GIVEN: dict[int, tuple[Any, ...]] = {}  # the arguments of settings, by the object's id
@@ -71,24 +72,37 @@ def watch_trainer(recorder: Any, cls: Any) -> None:
             own = inspect.signature(kind.__init__).bind_partial(None, *arguments, **options).arguments
             values = [value for value in {**own, **own.get("kwargs", {})}.values() if not isinstance(value, type)]
             holders = [value for value in values if dataclasses.is_dataclass(value) and not hasattr(value, "peft_type")]
-            losses = [name for name, value in options.items() if LOSS.fullmatch(name) and callable(value)]
+            given = {name: value for name, value in options.items() if LOSS.fullmatch(name) and callable(value)}
+            transforms = {name: made for name, value in options.items() if (made := _find_transform(value))}
+            given |= {f"{name}{TRANSFORM}": made for name, made in transforms.items()}
 
             def observe(changes: dict[str, Any], observe_part: Callable[..., None]) -> None:
                 for holder in holders:
                     change_settings(holder, changes)
                 kept = {name: value for name, value in options.items() if name not in changes}
+                plain = filter(changes.__contains__, given.keys() - options.keys())
+                kept |= {own: kept[own].with_format(None) for own in (name.removesuffix(TRANSFORM) for name in plain)}
                 _observe_trainer(kind, arguments, kept, observe_part)
 
             importlib.import_module("torch._dynamo")  # by the first step, in each fork otherwise
             known = _list_read(kind)
-            tried.append(
-                Trials(recorder, observe, [name for name in stated if name.removeprefix("-") in known] or ["-"])
-            )
-            tried[0].try_all(holders, {name: options[name] for name in losses})
+            names = [name for name in (*stated, *given) if name.removeprefix("-") in {*known, *given}]
+            tried.append(Trials(recorder, observe, names or ["-"]))
+            tried[0].try_all(holders, given)
             tried[0].write()
         return make(kind) if make is object.__new__ else make(kind, *arguments, **options)
 
     cls.__new__ = new
+
+
+def _find_transform(rows: Any) -> Any:
+    """Return the function that a data set calls for the rows that are read, None if it has none.
+
+    datasets 5.2.0 arrow_dataset.py (`with_transform`, `set_transform`).
+    """
+    form = getattr(rows, "format", None)
+    is_custom = isinstance(form, dict) and form.get("type") == "custom"
+    return form["format_kwargs"]["transform"] if is_custom else None
 
 
 def _list_read(kind: Any) -> set[str]:
