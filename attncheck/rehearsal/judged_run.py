@@ -64,7 +64,7 @@ def run_once(stage: Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> 
     if is_observed:
         results += _judge(stage, _describe_judging(stage, cut, ring_size))
     if ranks == 1 and stage.materials.uses_gpu and not tried and not interrupts.is_interrupted():
-        made += run_without_gpu(stage, cut, _ask_to_continue, prefix)
+        made += run_without_gpu(stage, cut, lambda few, own: _ask_own_rows(few, _ask_to_continue(few, own), ""), prefix)
     differences = _list_differences(stage, cut_launch.cut, ranks, own_class)
     results = _add_effects(stage, leave_unasked(results, differences))
     if ranks:
@@ -121,7 +121,8 @@ def _ask_to_continue(stage: Stage, launch: CutLaunch) -> CutLaunch:
 
 def _ask_own_rows(stage: Stage, launch: CutLaunch, tried: str) -> CutLaunch:
     """Return a launch whose script also reads its own rows, with its own lengths, up to its batches."""
-    if not os.path.exists(os.path.join(path := os.path.join(stage.folder, OWN_MODEL), "tokenizer.json")) or tried:
+    is_made = os.path.exists(os.path.join(path := os.path.join(stage.folder, OWN_MODEL), "tokenizer.json"))
+    if not is_made or tried or stage.materials.uses_gpu:
         return launch
     written = stage.read.recognised.launch
     names = (name for name in launch.cut.options if name in (*LENGTH_OPTIONS, find_data_option(written)))

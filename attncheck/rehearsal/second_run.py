@@ -22,8 +22,8 @@ REPEATED_STEPS = 3  # in the second run of a launch that requests reproducible t
 FIRST = "watch-first"  # the records of a launch as written, if it runs again
 ON_GPU = "watch-gpu"  # the records of a launch on a GPU, while it runs without one
 FORKED_STEPS = 6  # in the run without a GPU: its questions are asked in the first steps, and after the last
-ASKED_WITHOUT_GPU = "interruptions, epochs, evaluations and saves were tried without the GPU"
-ANSWERS = ("continued", "start", "skipped", "effects-*", "relations-*")  # of forks
+ASKED_WITHOUT_GPU = "interruptions, epochs, evaluations, saves and the launch's own rows were tried without the GPU"
+ANSWERS = ("continued", "start", "skipped", "effects-*", "relations-*", "own-*")  # of forks
 # Settings that are neutral by documentation, the most telling first; accumulating comes before them.
 LIGER = "use_liger_kernel"
 NEUTRAL = ("padding_free", "precompute_ref_log_probs", LIGER, "use_liger_loss", "gradient_checkpointing")

@@ -146,7 +146,7 @@ def make_materials(stage: Stage, cut: JobCut) -> bool:
 
 def _list_own_files(stage: Stage, cut: JobCut) -> tuple[str, ...]:
     """Return the files of rows that a script names, if a small model can read them in a fork of it."""
-    is_asked = "ATTNCHECK_ROWS" in cut.environ and cut.driver in ("", "trl") and not stage.materials.uses_gpu
+    is_asked = "ATTNCHECK_ROWS" in cut.environ and cut.driver in ("", "trl")
     return tuple(list_own_files(stage.read, cut.data)) if is_asked else ()
 
 
