@@ -11,7 +11,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
-from attncheck.core.io.errors import AttncheckError
+from attncheck.core.io.files import read_text
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Word
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
@@ -21,7 +21,6 @@ from attncheck.lint.programs.modules import locate_module
 from attncheck.lint.programs.paths import find_files
 from attncheck.lint.programs.places import find_main, find_tree, folders_above, list_start_folders
 from attncheck.lint.programs.trainers import compose_program
-from attncheck.lint.sources import read_source
 
 SUFFIXES = (".yaml", ".yml", ".json")
 OTHER_FOLDERS = frozenset({"container", "ray"})  # launchers whose command runs in a folder of theirs
@@ -149,7 +148,7 @@ def _is_missing(launch: Launch, word: Word, bases: list[Path]) -> bool:
 
 def _list_ignored(folders: Iterable[Path]) -> list[str]:
     """Return the patterns of files that git ignores, which people make; "/data" is one in that folder alone."""
-    lines = (line.strip().rstrip("/") for folder in folders for line in _read_lines(folder / ".gitignore"))
+    lines = (line.strip().rstrip("/") for folder in folders for line in read_text(folder / ".gitignore").splitlines())
     return [line for line in lines if line]
 
 
@@ -157,18 +156,9 @@ def _list_parents(path: str, bases: list[Path]) -> Iterator[Path]:
     yield from (base / parent for base in bases for parent in PurePosixPath(path).parents if str(parent) != CURRENT)
 
 
-def _read_lines(path: Path) -> list[str]:
-    try:
-        return read_source(str(path), pipes=False).text.splitlines()
-    except AttncheckError:
-        return []
-
-
 def _is_json(path: Path) -> bool:
     try:
-        json.loads(read_source(str(path), pipes=False).text)
-    except AttncheckError:  # not read
-        return True
+        json.loads(read_text(path) or "{}")  # one that cannot be read may be
     except ValueError:
         return False
     return True

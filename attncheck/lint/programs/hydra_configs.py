@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attncheck.core.io.errors import AttncheckError
+from attncheck.core.io.files import read_text
 from attncheck.core.launch import Setting, Word
 from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.arguments import iter_option_values
@@ -355,8 +356,5 @@ def _read_entries(file: Path, gaps: list[str]) -> Sequence[Setting]:
 
 
 def _package_of(file: Path) -> str | None:
-    try:
-        match = PACKAGE.search(read_source(str(file), pipes=False).text[:4096])
-    except AttncheckError:
-        return None
+    match = PACKAGE.search(read_text(file)[:4096])
     return match[1] if match else None

@@ -9,16 +9,13 @@ import itertools
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
-from attncheck.core.io.errors import AttncheckError
 from attncheck.core.io.files import read_text
 from attncheck.core.launch import COMMAND, Launch
 from attncheck.lint.programs.modules import SourceModule, SourceTree, locate_module
 from attncheck.lint.programs.program import Entry, find_entry
-from attncheck.lint.sources import read_source
 
 MAX_PARENTS = 6
 OPEN_FOLDER = re.compile(r"^\$(?:\w+|\{\w+\})/(?=.*\.py$)")  # "$BASE_PATH/src/train.py": in the tree, if it exists
@@ -136,9 +133,7 @@ def list_config_folders(launch: Launch) -> tuple[Path, ...]:
     )
     if path is None:
         return ()
-    folders = ["config"]  # verl's
-    with suppress(AttncheckError):
-        folders += CONFIG_PATH.findall(read_source(str(path), pipes=False).text)
+    folders = ("config", *CONFIG_PATH.findall(read_text(path)))  # the first is verl's
     return (path.parent, *(path.parent / folder for folder in folders))
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from attncheck.core.io.errors import AttncheckError
+from attncheck.core.io.files import read_text
 from attncheck.core.launch import NOWHERE, FixedSetting, Launch, MadeTrainer, Setting, Source, SourceLocation
 from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.arguments import parse_overrides
@@ -31,7 +31,6 @@ from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.programs.reached import Follower
 from attncheck.lint.programs.syntax import MAX_KEPT, join_name, list_called, list_children, list_kind
 from attncheck.lint.programs.used_parts import UsedParts, list_chosen, list_tables, read_defaults
-from attncheck.lint.sources import read_source
 
 MAX_MODULES, MAX_LEVELS, MAX_BASES = 60, 4, 8
 TRAINERS = re.compile(
@@ -308,10 +307,7 @@ def _make_composed(name: str, value: str, option: ProgramOption | None) -> Setti
 
 def _names_devices(module: SourceModule) -> bool:
     """Return whether a module's text names its process's devices; nn.DataParallel may then not be used."""
-    try:
-        return names_devices(module.text or read_source(str(module.path), pipes=False).text)
-    except AttncheckError:
-        return True
+    return names_devices(module.text or read_text(module.path))
 
 
 def _find_trainers(
@@ -392,11 +388,7 @@ def _read_settings(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[t
     if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0][1].keywords):
         return (), None
     module, call = calls[0]
-    try:
-        text = module.text or read_source(str(module.path), pipes=False).text
-    except AttncheckError:
-        return (), None
-    source = Source(module.shown_path, text, "python", editable=False)
+    source = Source(module.shown_path, module.text or read_text(module.path), "python", editable=False)
     return tuple(_make_setting(source, keyword) for keyword in call.keywords), source
 
 

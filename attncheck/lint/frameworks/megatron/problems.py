@@ -3,10 +3,10 @@
 Read in the tags core_v0.6.0 to core_v0.19.0; lines are those of core_v0.15.0 unless stated otherwise.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from attncheck.lint.fields import Consequence, Fact, Known, SettingProblem, Snapshot, is_at_least
+from attncheck.lint.fields import Consequence, Fact, Known, Reading, SettingProblem, Snapshot, is_at_least, value_or
 from attncheck.lint.frameworks.megatron.options import MODEL_PARALLEL_OPTIONS, MegatronReading
 
 ARGUMENTS = "megatron/training/arguments.py"
@@ -46,7 +46,7 @@ def find_problems(
 
 def find_size_problems(options: MegatronReading, world_size: Fact[int]) -> Iterator[SettingProblem]:
     """Yield the sizes that every release refuses."""
-    yield from _sizes_do_not_divide(options, world_size)
+    yield from find_undivided_sizes(options, MODEL_PARALLEL_OPTIONS, world_size)
     yield from _heads_do_not_divide(options)
     yield from _context_parallel_without_engine(options)
 
@@ -59,20 +59,17 @@ def _problem(
     )
 
 
-def _sizes_do_not_divide(options: MegatronReading, world_size: Fact[int]) -> Iterator[SettingProblem]:
-    """Check sizes with pipeline stages; without stages, the rule on sequence and tensor parallelism covers them."""
-    if not isinstance(world_size, Known) or world_size.value % options.model_parallel_size == 0:
-        return
-    if world_size.value % (options.model_parallel_size // options.get_int("pipeline-model-parallel-size", 1)):
-        return
-    sizes = " x ".join(str(options.get_int(name, 1)) for name in MODEL_PARALLEL_OPTIONS)
-    yield _problem(
-        options,
-        "refuses",
-        f"tensor x pipeline x context parallel {sizes} does not divide {world_size.value} processes",
-        f"0.15.0 {ARGUMENTS}:372: world size is not divisible by total_model_size",
-        "pipeline-model-parallel-size",
-    )
+def find_undivided_sizes(reading: Reading, names: Sequence[str], world_size: Fact[int]) -> Iterator[SettingProblem]:
+    """Check sizes with pipeline stages; without stages, the rule on sequence and tensor parallelism covers them.
+
+    `names` are those of tensor, pipeline and context parallelism.
+    """
+    tensor, stages, context = (reading.get_int(name, 1) for name in names)
+    count = value_or(world_size, 0)
+    if count % (tensor * stages * context) and count % (tensor * context) == 0:
+        text = f"tensor x pipeline x context parallel {tensor} x {stages} x {context} does not divide {count} processes"
+        evidence = f"megatron-core 0.15.0 {ARGUMENTS}:372: world size is not divisible by total_model_size"
+        yield SettingProblem("refuses", text, (evidence,), reading.find_location(names[1]))
 
 
 def _heads_do_not_divide(options: MegatronReading) -> Iterator[SettingProblem]:

@@ -5,22 +5,12 @@ megatron_args.py). Each also has Megatron-LM's options, with underscores. No tab
 reported only if the class itself was read.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from attncheck.lint.arguments import parse_options
-from attncheck.lint.fields import (
-    Fact,
-    Job,
-    Known,
-    Launch,
-    Plan,
-    Precision,
-    Reading,
-    Setting,
-    SettingProblem,
-    is_at_least,
-)
+from attncheck.lint.fields import Fact, Job, Launch, Plan, Precision, Reading, Setting, is_at_least
+from attncheck.lint.frameworks.megatron.problems import find_undivided_sizes
 
 PADDING_FREE_SINCE = "3.7.0"  # megatron/argument/megatron_args.py:80, on by default
 SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
@@ -76,25 +66,13 @@ def build_megatron_job(job: Job, launch: Launch, reading: MegatronReading, world
         job,
         plan=plan,
         settings=tuple(reading.by_field.values()),
-        problems=tuple(_sizes_do_not_divide(reading, world_size)),
+        problems=tuple(find_undivided_sizes(reading, SIZES, world_size)),
         world_size=world_size,
         gpus=world_size,
         tensor_parallel=reading.get_int("tensor_model_parallel_size", 1),
         scheme="megatron" if ranks > 1 else "",
         locations={key: reading.find_location(*names) for key, names in KEY_FIELDS.items() if reading.has_any(*names)},
     )
-
-
-def _sizes_do_not_divide(reading: MegatronReading, world_size: Fact[int]) -> Iterator[SettingProblem]:
-    """Check sizes with pipeline stages; without stages, the rule on sequence and tensor parallelism covers them."""
-    tensor, stages, context = (reading.get_int(name, 1) for name in SIZES)
-    total = tensor * stages * context
-    if not isinstance(world_size, Known) or world_size.value % total == 0 or world_size.value % (tensor * context):
-        return
-    message = f"tensor x pipeline x context parallel {tensor} x {stages} x {context} does not divide {world_size.value}"
-    evidence = ("megatron-core 0.15.0 megatron/training/arguments.py:372: not divisible by total_model_size",)
-    location = reading.find_location("pipeline_model_parallel_size")
-    yield SettingProblem("refuses", f"{message} processes", evidence, location)
 
 
 def _resolve_precision(reading: MegatronReading) -> Precision:
