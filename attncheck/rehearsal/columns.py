@@ -51,8 +51,8 @@ MAX_MODULES = 200  # in addition to the script
 MAX_COLUMNS = 200
 OWN_ROWS = (*DATA_ENDINGS, ".arrow")
 NO_ROWS = re.compile(
-    r"config|_args|template|index|tokenizer|vocab|dataset_info|deepspeed|^ds_|zero\d|requirements|package|README|state|license"
-    r"|special_tokens|merges|log",
+    r"config|_args|template|index|tokenizer|vocab|dataset_info|deepspeed|^ds_|zero\d|requirements|package|readme|license"
+    r"|special_tokens|merges|(?<![a-z])(?:trainer_)?(?:state|log)",
     re.IGNORECASE,
 )
 MAX_NAME = 200  # letters of a text that may be a path

@@ -93,6 +93,24 @@ def test_the_two_sides_of_pairs(encode: Any, fault: str, count: int) -> None:
     assert len(answers["violations"]) == count, answers
 
 
+class Model(torch.nn.Linear):
+    def save_pretrained(self) -> None: ...
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return super().forward(input_ids.float())
+
+
+def test_the_calls_of_a_model_without_a_loader(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call in training is one batch, until all rows were read twice."""
+    kind, ended = type("Kind", (Model,), {}), list[int]()
+    monkeypatch.setattr(own_rows, "end", lambda rows: ended.append(len(rows)))
+    rows, model = own_rows.watch_calls(kind), kind(3, 1)
+    for training, number in ((False, 1), *[(True, number) for number in range(1, 6)]):
+        model.train(training)
+        model(input_ids=torch.full((4, 3), number))
+    assert ended == [20] and rows[0] == ((1, 1, 1), None)
+
+
 def form(pattern: str) -> Any:
     def reward(completions: list[str], **columns: Any) -> list[float]:
         import re

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import importlib
 import inspect
 import json
 import os
@@ -57,6 +58,7 @@ OF_ROWS = ("max_length", "max_seq_length", "max_prompt_length", "max_completion_
 OWN: list[dict[str, Any]] = []  # rows as they are read, in the fork
 _ASKED: list[str] = []
 _REACHED: list[str] = []
+Row = tuple[tuple[int, ...], Any]  # its tokens without padding, and its labels
 
 
 def begin() -> bool:
@@ -77,8 +79,9 @@ def begin() -> bool:
         for name in (*RANKS, "ATTNCHECK_CONTINUES"):
             os.environ.pop(name, None)
         sys.argv[1:] = _restore(sys.argv[1:])
-        sys.excepthook = lambda kind, error, trace: leave()
-        atexit.register(os._exit, 0)
+        rows = watch_calls(importlib.import_module("torch").nn.Module)
+        sys.excepthook = lambda kind, error, trace: end(rows)
+        atexit.register(end, rows)
     except BaseException:
         os._exit(1)
     return True
@@ -87,6 +90,35 @@ def begin() -> bool:
 def is_own() -> bool:
     """Return whether this process is the fork that reads the launch's own rows."""
     return bool(OWN)
+
+
+def end(rows: list[Row]) -> None:
+    """End the fork at the end of its script, with what it finds in the batches that its model was called with."""
+    with contextlib.suppress(Exception):
+        leave(judge(rows, []) if rows else None)
+    os._exit(0)
+
+
+def watch_calls(module: Any) -> list[Row]:
+    """Return a list that gets the rows of each call of a model in training: a script may need no loader."""
+    original, rows, running = module.__call__, list[Row](), list[None]()
+
+    @functools.wraps(original)
+    def call(model: Any, *arguments: Any, **options: Any) -> Any:
+        if running or not (model.training and hasattr(model, "save_pretrained")):
+            return original(model, *arguments, **options)
+        running.append(None)
+        parts = _name_parts(options or arguments)
+        rows.extend(row for name in _list_tokens(parts)[:1] for row in _read_rows(parts, name))
+        if len(rows) >= 2 * len(OWN[0]["rows"]) > 0:
+            end(rows)
+        try:
+            return original(model, *arguments, **options)
+        finally:
+            running.clear()
+
+    module.__call__ = call
+    return rows
 
 
 def leave(answers: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -232,9 +264,6 @@ def _is_evaluated() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-Row = tuple[tuple[int, ...], Any]  # its tokens without padding, and its labels
 
 
 def _read_batches(batches: Any, dataset: Any) -> tuple[list[Row], list[tuple[Row, Row]]]:
