@@ -118,14 +118,15 @@ class Rows:
     """Rows as of a data set of datasets, with a function that is called for each row that is read."""
 
     def __init__(self, transform: Any = None) -> None:
-        self.format = {"type": "custom" if transform else None, "format_kwargs": {"transform": transform}}
+        kwargs = {"transform": transform}
+        self.format: dict[str, Any] = {"type": "custom" if transform else None, "format_kwargs": kwargs}
 
     def with_format(self, kind: None) -> Rows:
         return Rows()
 
     def __iter__(self) -> Iterator[list[float]]:
         row = [1.0, 2.0, 3.0, 4.0]
-        return iter([(self.format["format_kwargs"]["transform"] or list)(row)] * 4)  # type: ignore[index]
+        return iter([(self.format["format_kwargs"]["transform"] or list)(row)] * 4)
 
 
 def double(row: list[float]) -> list[float]:

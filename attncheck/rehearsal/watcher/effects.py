@@ -100,7 +100,7 @@ def _find_transform(rows: Any) -> Any:
 
     datasets 5.2.0 arrow_dataset.py (`with_transform`, `set_transform`).
     """
-    form = getattr(rows, "format", None)
+    form: Any = getattr(rows, "format", None)
     is_custom = isinstance(form, dict) and form.get("type") == "custom"
     return form["format_kwargs"]["transform"] if is_custom else None
 
