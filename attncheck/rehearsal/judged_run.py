@@ -42,6 +42,8 @@ LOGGED_ERROR = re.compile(r"\bERROR\b|^\S*(?:Error|Exception)\b")  # by a script
 NO_SEED = "7919"  # before the launch sets its own, which may be 0
 NUMBER = re.compile(r"\d*\.?\d+(e-?\d+)?", re.IGNORECASE)
 TIED = "whether the head and the embeddings are one parameter"
+# Settings of how rows are chosen, cut or joined, which leave something unasked if a cut removes them.
+OF_ROWS = re.compile(r"^cached_(?!val)|interleave|mix|probs|truncat|stream|packing_(length|strategy)")
 FREEZING = re.compile(r"freeze|freezing|frozen|trainable|lora|peft|adapter|tuner")
 
 
@@ -208,6 +210,8 @@ def _list_left_out(stage: Stage, cut: JobCut, own_class: str) -> tuple[str, ...]
     """Return what the rehearsal leaves out."""
     left_out = execution.list_left_out(stage.folder)
     left_out += (LIGER,) * (cut.sets.get(LIGER) == DROP)
+    stated = dict.fromkeys(setting.name.lstrip("-").replace("-", "_") for setting in stage.read.job.settings)
+    left_out += tuple(name for name in stated if cut.sets.get(name) == DROP and OF_ROWS.search(name))
     left_out += (TIED,) * stage.is_guessed  # small releases of a type tie what its default configuration does not
     return left_out + (f"whether the attention of {own_class} itself is right",) * bool(own_class)
 

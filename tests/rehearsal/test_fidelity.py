@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from attncheck.core.facts import Absent, Known
+from attncheck.core.job import DROP
 from attncheck.core.launch import Source
-from attncheck.core.rehearsal import Objective, PolicyGradient
+from attncheck.core.rehearsal import JobCut, Objective, PolicyGradient
 from attncheck.core.report import Outcome
 from attncheck.core.results.rehearsal import Difference
 from attncheck.core.results.smoke import CheckResult
 from attncheck.lint.rewriting import ReadLaunch, read_launches
-from attncheck.rehearsal import cutting, execution
+from attncheck.rehearsal import cutting, execution, judged_run
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
 from attncheck.rehearsal.options import add_options
 from tests.snapshots import laptop, with_model
@@ -181,6 +184,13 @@ def test_a_model_that_nothing_trains_is_named(tmp_path: Path) -> None:
 )
 def test_what_a_rehearsal_leaves_out(options: str, has_text_only: bool, unasked: list[str]) -> None:
     assert list(list_unasked(read(options), Objective(), has_text_only)) == unasked
+
+
+def test_a_setting_of_the_rows_that_the_cut_removes_is_left_out(tmp_path: Path) -> None:
+    launch = read("--dataset_streaming true --dataset_num_proc 4 --packing")
+    cut = JobCut(dict.fromkeys(("dataset_streaming", "dataset_num_proc", "truncation_mode"), DROP), "text", Objective())
+    stage: Any = SimpleNamespace(folder=str(tmp_path), read=launch, is_guessed=False)
+    assert judged_run._list_left_out(stage, cut, "") == ("dataset_streaming",)
 
 
 def test_what_the_first_step_of_a_policy_leaves_out() -> None:
