@@ -116,6 +116,7 @@ def test_an_error_behind_the_training_is_reported(
         exec(compile(script.read_text(), str(script), "exec"), scope)
     except Exception as error:
         monkeypatch.setattr("sys.last_value", error, raising=False)
+    del scope["__file__"]  # as Python does when the main module has ended
     hastening._end(str(watch))
     reports = [json.loads(path.read_text()) for path in watch.glob("relations-*.json")]
     assert ends == [0] and len(reports) == bool(reported)

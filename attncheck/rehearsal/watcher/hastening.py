@@ -76,17 +76,22 @@ def _end(folder: str) -> None:
     error: Any = getattr(sys, "last_value", None)
     if isinstance(error, OF_CODE) and not OF_TRAINING.search(str(error)):
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-        own = [frame for frame in frames if is_script(frame.f_globals)]
+        own = [frame for frame in frames if _is_script(frame)]
         if own and not any(map(_trains, frames)):
             text = f"after the recorded steps {name_line(own[-1])} ends the launch with {type(error).__name__}"
             report(folder, "run", warnings=[f"{text}: {str(error)[:300]}"])
     os._exit(0)
 
 
+def _is_script(frame: Any) -> bool:
+    """Return whether a frame is a script's; Python has deleted `__file__` from the main module's variables."""
+    return is_script({"__file__": frame.f_code.co_filename})
+
+
 def _trains(frame: Any) -> bool:
     """Return whether a frame is a trainer's training, or a line of a script's own loop."""
     name, line = frame.f_code.co_filename, frame.f_lineno
-    if not is_script(frame.f_globals):
+    if not _is_script(frame):
         return bool(frame.f_code.co_name == "train")
     loops = (own for own in ast.walk(ast.parse("".join(linecache.getlines(name)))) if isinstance(own, LOOPS))
     return any(own.lineno <= line <= (own.end_lineno or line) and ".backward(" in ast.unparse(own) for own in loops)
