@@ -112,7 +112,13 @@ def run_once(stage: Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> 
 def _ask_to_continue(stage: Stage, launch: CutLaunch) -> CutLaunch:
     """Return a launch that also answers what its trainer does if it is interrupted, or reaches a second epoch."""
     only, materials = stage.request.only, stage.materials
-    if materials.uses_gpu or materials.full_model or launch.cut.driver or (only and {*only}.isdisjoint(OF_PROCESS[:2])):
+    if (
+        stage.is_trial
+        or materials.uses_gpu
+        or materials.full_model
+        or launch.cut.driver
+        or (only and {*only}.isdisjoint(OF_PROCESS[:2]))
+    ):
         return launch
     cut = {**launch.cut.sets, **launch.cut.options, **json.loads(launch.cut.environ.get("ATTNCHECK_SETTINGS", "{}"))}
     stated = dict.fromkeys(f"{'-' * (name in cut)}{name}" for name in (*list_stated(stage.read), *cut))

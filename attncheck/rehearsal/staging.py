@@ -69,6 +69,7 @@ class Stage:
     made_up: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
     added: tuple[str, ...] = ()  # the fields that the script was found to read when it ended without them
     documents: int = DOCUMENTS
+    is_trial: bool = False  # of a fix of what the first steps show, so that nothing else is asked
     own_files: tuple[str, ...] = ()  # of the launch's own rows, which its script reads in a fork
     has_whole_vocabulary: bool = False  # whether the small model's embedding has the launch's own size
     kind: str = ""  # the type of model that the script was found to read, if the launch's model is not known

@@ -48,6 +48,8 @@ MESSAGES = {
 OTHER_OUTPUTS = "the model does not compute what its class defines"  # for a module that differs
 OTHER_TARGETS = "the loss does not predict the next token"  # for targets that no document explains
 MAX_LINES = 6  # in a finding's evidence
+OF_WHOLE_RUN = {"run", "update", "repeat", "learning", "twin"}  # checks that the first steps do not decide
+LEARNING_STEPS = 20  # with which a launch is seen to learn
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,9 @@ def try_corrections(stage: Stage, cut: JobCut, first: RehearsedLaunch) -> list[_
     """Return the trials of possible fixes, up to the first that fixes everything."""
     failed = failed_checks(first)
     trials: list[_Trial] = []
+    if failed and not {*failed} & OF_WHOLE_RUN:
+        few = replace(stage.materials, steps=min(stage.materials.steps, LEARNING_STEPS))
+        stage = replace(stage, materials=few, is_trial=True)
     proposed = corrections.propose(stage.read, cut, failed, first) if failed else ()
     for correction in itertools.takewhile(lambda _: not interrupts.is_interrupted(), proposed):
         text = corrections.describe(stage.read, correction)

@@ -120,7 +120,8 @@ def _judge_launch(report: Report, launches: Sequence[RehearsedLaunch]) -> str:
     for launch in others:
         if judge_run(launch.results) == "right":
             tried = " ".join(launch.tried.split())
-            return f"{name} trains wrongly; {tried} trains right (both run, {launch.steps} steps)"
+            steps = " and ".join(map(str, dict.fromkeys((first.steps, launch.steps))))
+            return f"{name} trains wrongly; {tried} trains right (both run, {steps} steps)"
     return f"{name} trains wrongly (run, {first.steps} steps)"
 
 
