@@ -50,8 +50,8 @@ def add_lost_words(job: Job, launch: Launch) -> Job:
     A problem with one of these words being absent is left out.
     """
     checks = (_find_unused_arrays, _find_unset_values, find_script_faults, _find_blank_words, _find_joined_variables)
-    faults = (problem for check in checks for problem in check(launch))
-    job = replace(job, problems=(*job.problems, *faults), remarks=(*job.remarks, *_list_unbound(launch)))
+    losses = (problem for check in checks for problem in check(launch))
+    job = replace(job, problems=(*job.problems, *losses), remarks=(*job.remarks, *_list_unbound(launch)))
     problems = tuple(find_lost_words(launch))
     lost = {name.partition("=")[0].lstrip("-+~") for name in _list_lost(launch)} - {""}
     kept = (item for item in job.problems if lost.isdisjoint(NAME.findall(item.message)))
