@@ -374,8 +374,16 @@ def _make_launch(
         launcher_entries=tuple(entry for launcher in parsed for entry in launcher.entries),
         folder=folder, exports=command.exports, variables=tuple(variables.values()),
     )  # fmt: skip
-    launch = _attach_configuration(launch, files, working_folder, _find_config_path(files.mark_known(launch.words)))
+    known = (_leave_start_out(word, read_file) for word in files.mark_known(launch.words))
+    launch = _attach_configuration(launch, files, working_folder, _find_config_path(tuple(known)))
     return replace(launch, open_ends=open_ends.find_open_ends(launch))
+
+
+def _leave_start_out(word: Word, read_file: Callable[[str], Source | None]) -> Word:
+    """Return a configuration file under a folder that is known only at run time as the tree's that has its end."""
+    path = UNKNOWN_START.sub("", word.text)
+    is_open = not word.known and path != word.text and path.endswith(CONFIG_SUFFIXES)
+    return replace(word, text=path, known=True) if is_open and read_file(path) is not None else word
 
 
 def _skip_runner(words: tuple[Word, ...], read_file: Callable[[str], Source | None]) -> tuple[Word, ...]:

@@ -1229,6 +1229,13 @@ def test_an_option_that_the_program_changes_has_no_known_value(
     assert sum("is not a multiple of" in finding.message for finding in report.findings) == count
 
 
+@pytest.mark.parametrize(("path", "batch"), [("$BASE/conf/a.yaml", 4), ("$BASE/conf/b.yaml", 8), ("$BASE/a.yaml", 8)])
+def test_a_file_below_an_unknown_folder_is_the_tree_s(tmp_path: Path, path: str, batch: int) -> None:
+    write_tree(tmp_path, {"conf/a.yaml": "per_device_train_batch_size: 4\n", "run.sh": "", ".git/HEAD": ""})
+    report = lint_text(tmp_path, CHANGES.replace("{0}", ""), f"python train.py --config {path}")
+    assert [launch.job.plan.batch for launch in launches_of(report)] == [batch]
+
+
 def test_a_file_of_a_trainer_that_no_program_of_its_tree_uses_is_no_launch(tmp_path: Path) -> None:
     keys = "packing: true\nmax_seq_length: 4096\nmodel_name_or_path: m\nlearning_rate: 1.0e-05\noutput_dir: o\n"
     for name, counted in (("GRPO", 0), ("SFT", 1)):

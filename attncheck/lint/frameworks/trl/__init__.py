@@ -131,7 +131,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
                 replace(unknown, dropped=LENIENT_FILES)
                 if is_lenient and not unknown.name.startswith("-") and not unknown.location.source.endswith(".py")
                 else unknown
-                for unknown in find_unknown_settings(settings, versions_at_hand, tables.is_own_program(launch))
+                for unknown in find_unknown_settings(settings, versions_at_hand, tables.is_checked(launch))
             ),
             *find_unknown_arguments(launch, known_versions, tables.RENAMES),
         ),

@@ -22,7 +22,7 @@ from attncheck.lint.fields import (
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.names import load_table
 from attncheck.lint.programs.paths import lacks_word, may_contain
-from attncheck.lint.programs.places import find_tree
+from attncheck.lint.programs.places import find_main, find_tree
 
 # The newest transformers at the time of each release of TRL, used if none is installed.
 CONTEMPORARY_TRANSFORMERS: Mapping[str, str] = {
@@ -227,6 +227,13 @@ def is_own_program(launch: Launch) -> bool:
         return False
     text = launch.words[0].text
     return text.rsplit("/", 1)[-1] in ("trl", "trl.cli") or bool(OWN_SCRIPT.search(text))
+
+
+def is_checked(launch: Launch) -> bool:
+    """Return whether all names of a launch are known: the program is TRL's own, or was read and uses `TrlParser`."""
+    is_read = launch.program is not None and launch.program.is_complete and launch.program.style == "dataclasses"
+    main = find_main(launch) if is_read and launch.file is not None else None
+    return is_own_program(launch) or (main is not None and b"TrlParser" in main[0].content)
 
 
 def list_entries(launch: Launch) -> tuple[str, ...]:
