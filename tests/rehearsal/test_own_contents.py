@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,26 @@ def test_the_calls_of_a_model_without_a_loader(encode: Any, monkeypatch: pytest.
         model.train(training)
         model(input_ids=torch.full((4, 3), number))
     assert ended == [20] and rows[0] == ((1, 1, 1), None)
+
+
+@pytest.mark.parametrize(("moved", "count"), [(0, 0), (3, 1)])
+@pytest.mark.parametrize("part", ["texts", "labels", "numbers"])
+def test_what_is_joined_wrongly(encode: Any, part: str, moved: int, count: int) -> None:
+    """The answer, or the label, of another row."""
+    draw, words = random.Random(0), [*WORDS, *(f"{word}s" for word in WORDS)]
+    rows: list[dict[str, Any]] = [
+        {name: " ".join(draw.sample(words, 5)) for name in ("ask", "tell")} for _ in range(20)
+    ]
+    rows = [row | {"stars": n * n % 5, "weight": n / 8, "label": n % 2} for n, row in enumerate(rows)]
+    own_rows.OWN[0]["rows"] = rows
+    others = [*rows[moved:], *rows[:moved]]
+    if part == "texts":
+        batches = batch_rows([[*encode(own["ask"]), *encode(other["tell"])] for own, other in zip(rows, others)])
+    else:
+        labels = [other[{"labels": "stars", "numbers": "weight"}[part]] for other in others]
+        batches = batch_rows([encode(own["ask"]) for own in rows], labels)
+    answers = judge(batches)
+    assert len(answers["violations"]) == count, answers
 
 
 def form(pattern: str) -> Any:

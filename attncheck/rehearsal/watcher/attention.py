@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import sys
 from typing import Any
+
+from .relations import report
+from .script_code import find_script_frame, name_line
 
 ATTENTION_MODULE = re.compile(r"(self_attn|attn|attention)$")
 # Operators that compute attention, and the collectives within it.
 OPERATOR = re.compile(r"scaled_dot_product|_softmax|flash_attn|flex_attention|flash_attention|sage|xformers|c10d")
+
+
+def watch_padding(recorder: Any, kind: Any) -> None:
+    """Report a script that hides its tokens and shows its padding to torch's attention.
+
+    torch 2.13 nn/modules/activation.py (`MultiheadAttention.forward`: True in `key_padding_mask` hides a key), and
+    tokenizers' `attention_mask` is 1 for a token.
+    """
+    original, judged = kind.forward, list[str]()
+
+    @functools.wraps(original)
+    def forward(
+        self: Any, query: Any, key: Any, value: Any, key_padding_mask: Any = None, *rest: Any, **named: Any
+    ) -> Any:
+        frame = find_script_frame(sys._getframe(1)) if key_padding_mask is not None and not judged else None
+        while frame is not None and not judged:
+            mask = frame.f_locals.get("attention_mask")
+            if getattr(mask, "shape", None) == key_padding_mask.shape and not bool(mask.all()):
+                judged.append(name_line(frame))
+                hidden = key_padding_mask if key_padding_mask.dtype == mask.bool().dtype else key_padding_mask < 0
+                if hidden.equal(mask.bool()):
+                    text = f"{judged[0]} gives attention_mask, which is 1 for tokens, to {type(self).__name__} as its"
+                    text += " key_padding_mask, whose ones are hidden: it attends to padding only"
+                    report(recorder.folder, "documents", violations=[text])
+            frame = find_script_frame(frame.f_back)
+        return original(self, query, key, value, key_padding_mask, *rest, **named)
+
+    kind.forward = forward
 
 
 class AttentionWatch:

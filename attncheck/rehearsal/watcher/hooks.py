@@ -25,6 +25,7 @@ from typing import Any
 
 from . import absent, lifeline, outside, own_rows, remote_code, waiting
 from .adapters import watch_adapters
+from .attention import watch_padding
 from .batches import watch_epochs
 from .checkpoints import watch_checkpoints, watch_kept
 from .continuing import watch_interruptions, watch_skipping, watch_start
@@ -275,6 +276,7 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         keep_on_cpu(torch)
     watch_divergence(recorder, torch.nn.functional)
+    watch_padding(recorder, torch.nn.MultiheadAttention)
     original_backward, judge_terms = torch.Tensor.backward, watch_loop(recorder)
 
     @functools.wraps(original_backward)

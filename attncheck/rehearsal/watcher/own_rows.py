@@ -15,6 +15,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import itertools
 import json
 import os
 import re
@@ -326,6 +327,7 @@ def judge(rows: Sequence[Row], pairs: Sequence[tuple[Row, Row]]) -> dict[str, li
         return {"notes": []} if rows else None  # type: ignore[return-value]
     names = ", ".join(dict.fromkeys(OWN[0]["names"])) or "the script"
     violations = [*judge_pairs(pairs, held)] if pairs else [*judge_rows(rows, distinct), *judge_labels(rows, held)]
+    violations += judge_joins([side for pair in pairs for side in pair] or rows, held)
     lost = {} if pairs else judge_turns(rows, held)
     code = "; ".join(CODE.get("data", ())[:WORDS])
     if violations and code:
@@ -410,6 +412,62 @@ def _list_texts(value: Any) -> list[str]:
 def _share(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the number of tokens with which both begin."""
     return next((n for n, (own, other) in enumerate(zip(first, second)) if own != other), min(len(first), len(second)))
+
+
+def judge_joins(rows: Sequence[Row], held: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield lines if two columns of the launch's own rows, or a text and its label, come from different rows.
+
+    A row of a batch shows the own row of each column by words in a sequence that no other has. A few-shot prompt also
+    has its row's.
+    """
+    words = _read_words()
+    known, owners = {*words.values()}, dict[tuple[str, ...], set[tuple[int, str]]]()
+    for number, own in enumerate(held):
+        for column, text in own.items():
+            runs = _list_runs([word for word in WORD.findall(text) if word in known]) if isinstance(text, str) else []
+            for run in runs:
+                owners.setdefault(run, set()).add((number, column))
+    counts, labelled = dict[tuple[str, ...], list[bool]](), list[tuple[int, Any]]()
+    for ids, label in rows:
+        columns: dict[str, set[int]] = {}
+        for run in _list_runs([words[own] for own in ids if own in words]):
+            if len(owners.get(run, ())) == 1:
+                ((number, column),) = owners[run]
+                columns.setdefault(column, set()).add(number)
+        for pair in itertools.combinations(sorted(columns), 2):
+            counts.setdefault(pair, []).append(columns[pair[0]].isdisjoint(columns[pair[1]]))
+        numbers = set().union(*columns.values())
+        label = label[0] if isinstance(label, list) and len(label) == 1 else label
+        if len(numbers) == 1 and isinstance(label, (int, float)):
+            labelled.append((numbers.pop(), label))
+    for names, apart in counts.items():
+        if len(apart) >= LEAST_ROWS and sum(apart) >= SWAPPED * len(apart):
+            yield (
+                f"in {sum(apart)} of {len(apart)} rows of the batches, {' and '.join(map(repr, names))} come from "
+                "different rows of the launch's own: they are joined wrongly"
+            )
+    if len(labelled) >= 2 * LEAST_ROWS:
+        yield from _judge_label_rows(labelled, held)
+
+
+def _judge_label_rows(labelled: Sequence[tuple[int, Any]], held: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line if the labels are a column's values, each as often, but those of other rows."""
+    labels, moved = [label for _, label in labelled], list[str]()
+    for column in held[0]:
+        values = [held[number].get(column) for number, _ in labelled]
+        if not all(map(_is_class, values)) or len({*values}) < 2:
+            continue
+        is_class = len({*values}) <= len(values) // 2
+        if values == labels or (is_class and len({*zip(values, labels)}) == len({*values})):
+            return  # each value has one label
+        counts = {tuple(sorted(Counter(own).values())) for own in (values, labels)}
+        if len(counts) == 1 and (is_class or sorted(map(str, values)) == sorted(map(str, labels))):
+            moved.append(column)
+    if moved:
+        yield (
+            f"the labels of {len(labels)} rows are the values of {moved[0]!r} in the launch's own rows, but those of "
+            "other rows: texts and labels are joined wrongly"
+        )
 
 
 def judge_turns(rows: Sequence[Row], held: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
