@@ -13,6 +13,7 @@ from attncheck.core.results.rehearsal import RehearsedLaunch
 from attncheck.rehearsal import execution
 from attncheck.rehearsal.columns import iter_texts, read_columns, read_optional_columns
 from attncheck.rehearsal.cutting import find_data
+from attncheck.rehearsal.fidelity import OWN_ROWS
 from attncheck.rehearsal.missing import DATA_ERROR
 from attncheck.rehearsal.staging import DOCUMENTS, Stage, reads_fields
 from attncheck.rehearsal.worker.materials import VOCABULARY_SIZE
@@ -75,7 +76,7 @@ def needs_own_rows(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:
 def excuse_rows(stage: Stage, launch: RehearsedLaunch) -> RehearsedLaunch:
     """Return a launch without a fault of its end if made-up rows end it before a batch that its own rows reach."""
     end, *others = launch.results
-    has_read_own = bool(execution.read_answers(stage.folder, "own"))
+    has_read_own = any(OWN_ROWS in note for own in execution.read_answers(stage.folder, "own") for note in own["notes"])
     is_reached = launch.steps or execution.list_noted(stage.folder, "reached")
     if not has_read_own or is_reached or not end.violations:
         return launch

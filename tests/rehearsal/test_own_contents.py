@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,32 @@ def test_what_is_joined_wrongly(encode: Any, part: str, moved: int, count: int) 
         batches = batch_rows([encode(own["ask"]) for own in rows], labels)
     answers = judge(batches)
     assert len(answers["violations"]) == count, answers
+
+
+@pytest.mark.parametrize(("kept", "kind"), [(("ask", "answer"), "notes"), (("ask",), "warnings")])
+def test_answers_that_are_left_out(encode: Any, kept: tuple[str, ...], kind: str) -> None:
+    draw, words = random.Random(0), [*WORDS, *(f"{word}s" for word in WORDS)]
+    rows = [{name: " ".join(draw.sample(words, 5)) for name in ("ask", "answer", "answer_source")} for _ in range(20)]
+    own_rows.OWN[0]["rows"] = rows
+    answers = judge(batch_rows([encode(" ".join(row[name] for name in kept)) for row in rows]))
+    assert not answers["violations"] and ("no words of 'answer'" in json.dumps(answers)) == (kind == "warnings"), (
+        answers
+    )
+    assert bool(answers.get("warnings")) == (kind == "warnings")
+
+
+@pytest.mark.parametrize(("name", "kind"), [("reply", "violations"), ("stars", "notes")])
+def test_a_column_that_no_row_has(encode: Any, name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: dict[str, Any] = {}
+    monkeypatch.setattr(own_rows, "leave", lambda own: answers.setdefault("first", own))
+    monkeypatch.setattr(os, "_exit", lambda status: None)
+    row = make_row(0)
+    try:
+        row["reply"]
+    except KeyError as error:
+        error.args = (name,)
+        own_rows.end([], error)
+    assert [*answers["first"]] == [kind] and "test_own_contents.py:" in answers["first"][kind][0]
 
 
 def form(pattern: str) -> Any:

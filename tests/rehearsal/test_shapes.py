@@ -15,6 +15,7 @@ from attncheck.core.results.rehearsal import RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal import execution, lacking, run
 from attncheck.rehearsal.columns import list_columns, list_modules, read_named_columns
+from attncheck.rehearsal.fidelity import OWN_ROWS
 from attncheck.rehearsal.shapes import read_shapes
 from attncheck.rehearsal.worker.materials import VOCABULARY_SIZE, add_columns, make_data
 from attncheck.rehearsal.worker.materials import fit_rows as fit_materials
@@ -319,7 +320,7 @@ def test_a_launch_is_not_blamed_for_made_up_rows(
 ) -> None:
     """If its own rows reach a batch that made-up ones do not, nothing is concluded."""
     monkeypatch.setattr(execution, "list_noted", lambda folder, kind: ["batches"] * is_reached)
-    monkeypatch.setattr(execution, "read_answers", lambda folder, kind: [{"notes": []}] * has_read_own)
+    monkeypatch.setattr(execution, "read_answers", lambda folder, kind: [{"notes": [f"9 {OWN_ROWS}"] * has_read_own}])
     launch = lacking.excuse_rows(make_stage(), end_launch("ValueError: features (`query` in this case)"))
     assert launch.results[0].outcome == ("skipped" if is_excused else "ok")
     assert bool(launch.results[0].violations) != is_excused

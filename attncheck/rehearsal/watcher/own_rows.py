@@ -23,9 +23,10 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from .absent import note
 from .continuing import FORKED, leave_records, wait_for
@@ -38,6 +39,7 @@ SECONDS = 28  # for all, less than the launch waits
 READING_SECONDS = 8.0  # for the batches
 LEAST_ROWS = 8  # of which something is concluded
 SAME_ROWS, SAME_PAIRS, SWAPPED, UNLABELLED = 0.1, 0.5, 0.8, 0.5  # shares of the rows
+BY_CHANCE = 0.1  # share of texts of which other rows' texts have words
 CLEAR = 4  # more tokens than a side shares with its own other side
 TOKENIZER = "tokenizer.json"  # of the fork's model
 WORD = re.compile(r"\w+")
@@ -46,12 +48,17 @@ MAX_PROMPTS, MAX_REFERENCES, MAX_FORM = 8, 2, 400
 # A block of tags in a prompt, "<think>\n...\n</think>", and what a tag holds.
 SHOWN_FORM = re.compile(r"<(\w+)>(?s:.*)</\w+>")
 CONTENT = re.compile(r"<(\w+)>([^<]*)</\1>")
+UNREAD = "the contents of the launch's data are not known, because reading them ends"  # begins a note
+ROW = r"(?:ex|examples?|row|r|x|s|d|e|sample|item|record|entry)"  # a row's name in a script
 NO_ANSWERS = ("", "no idea")
 FORMS = (
     *("{}", "The answer is {}", "The answer is {}.", "Answer: {}", "#### {}", "\\boxed{{{}}}", "```\n{}\n```"),
     *("<think>because</think><answer>{}</answer>", "<think>\nbecause\n</think>\n<answer>\n{}\n</answer>"),
     *("<reasoning>\nbecause\n</reasoning>\n<answer>\n{}\n</answer>\n", '{{"answer": "{}"}}'),
 )
+ANSWER = re.compile(
+    r"(?:\w+_)?(?:answer|output|response|completion|solution|summary|reply)(?:_text)?"
+)  # a column's name
 EVALUATIONS = ("evaluate", "evaluation_loop", "predict", "prediction_loop")
 RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 # Settings that decide what a row becomes, which the fork leaves as the script has them.
@@ -81,7 +88,7 @@ def begin() -> bool:
             os.environ.pop(name, None)
         sys.argv[1:] = _restore(sys.argv[1:])
         rows = watch_calls(importlib.import_module("torch").nn.Module)
-        sys.excepthook = lambda kind, error, trace: end(rows)
+        sys.excepthook = lambda kind, error, trace: end(rows, error)
         atexit.register(end, rows)
     except BaseException:
         os._exit(1)
@@ -93,10 +100,24 @@ def is_own() -> bool:
     return bool(OWN)
 
 
-def end(rows: list[Row]) -> None:
-    """End the fork at the end of its script, with what it finds in the batches that its model was called with."""
+def end(rows: list[Row], error: BaseException | None = None) -> None:
+    """End the fork at the end of its script, with what it finds in the batches that its model was called with.
+
+    Without any, an error is a fault of the launch if it names a column that none of its rows has.
+    """
     with contextlib.suppress(Exception):
-        leave(judge(rows, []) if rows else None)
+        if rows or error is None:
+            leave(judge(rows, []) if rows else None)
+        held, frames = OWN[0]["rows"], traceback.extract_tb(error.__traceback__)
+        place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}"
+        name = error.args[0] if isinstance(error, KeyError) and error.args else None
+        is_read = re.search(rf"\b{ROW}\[[\"']{re.escape(str(name))}[\"']\]", frames[-1].line or "")
+        if is_read and held and not any(name in row for row in held):
+            columns = ", ".join(dict.fromkeys(column for row in held for column in row))
+            leave(
+                {"violations": [f"{place} reads {name!r}, which no row of the launch's data has: they have {columns}"]}
+            )
+        leave({"notes": [f"{UNREAD}: {type(error).__name__} in {place}"]})
     os._exit(0)
 
 
@@ -122,7 +143,7 @@ def watch_calls(module: Any) -> list[Row]:
     return rows
 
 
-def leave(answers: Mapping[str, Sequence[str]] | None = None) -> None:
+def leave(answers: Mapping[str, Sequence[str]] | None = None) -> NoReturn:
     """End the fork, with answers if it has any; without them the rows are as good as not there."""
     if answers is not None:
         with open(f"{OWN[0]['path']}.part", "w") as stream:
@@ -471,7 +492,7 @@ def _judge_label_rows(labelled: Sequence[tuple[int, Any]], held: Sequence[Mappin
 
 
 def judge_turns(rows: Sequence[Row], held: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return a line if the turns of a role are in the launch's own rows, and no words of them in the batches.
+    """Return a line if turns of a role, or answers, are in the launch's own rows, and no words of them in the batches.
 
     All roles are a fault, and the last of a conversation may be one: a script may leave the others out.
     """
@@ -484,15 +505,22 @@ def judge_turns(rows: Sequence[Row], held: Sequence[Mapping[str, Any]]) -> dict[
             runs = _list_runs([own for own in WORD.findall(text) if own in known]) if isinstance(text, str) else []
             if runs:
                 turns.setdefault(role, []).append(any(run in present for run in runs))
+    for row in held:
+        for name, text in row.items():
+            runs = _list_runs([own for own in WORD.findall(text) if own in known]) if isinstance(text, str) else []
+            if runs and ANSWER.fullmatch(name):
+                turns.setdefault(name, []).append(any(run in present for run in runs))
+                last[name] += 1
     last.update(
         str(value[-1].get("role", value[-1].get("from"))) for row in held for value in row.values() if _is_talk(value)
     )
-    lost = [role for role, kept in turns.items() if len(kept) >= LEAST_ROWS and not any(kept)]
+    lost = [role for role, kept in turns.items() if len(kept) >= LEAST_ROWS and sum(kept) <= BY_CHANCE * len(kept)]
     if not lost:
         return {}
-    kind = "violations" if len(lost) == len(turns) else "warnings" if last.most_common(1)[0][0] in lost else "notes"
-    text = f"no words of the turns of {' and '.join(map(repr, lost))} in the launch's own rows are in its batches"
-    return {kind: [f"{text}: the chat template, or the script, leaves these roles out"]}
+    is_whole = len(lost) == len(turns) and not last.keys() & {name for row in held for name in row}
+    kind = "violations" if is_whole else "warnings" if last.most_common(1)[0][0] in lost else "notes"
+    text = f"no words of {' and '.join(map(repr, lost))} in the launch's own rows are in its batches"
+    return {kind: [f"{text}: the chat template, or the script, leaves them out"]}
 
 
 def _is_talk(value: Any) -> bool:
