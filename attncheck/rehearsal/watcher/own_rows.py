@@ -31,9 +31,11 @@ from typing import Any, NoReturn
 from .absent import note
 from .continuing import FORKED, leave_records, wait_for
 from .modules import describe_code, is_foreign
-from .script_code import CODE
+from .script_code import CODE, find_script_frame
 
 MAX_ROWS = 500  # of each file or data set, spread over it
+PARSER_FRAMES = 5  # of argparse's and transformers' parsers, between the script and the method
+MAX_FOLDERS = 2000  # that are compared before and after the fork
 MAX_BYTES = 4 << 20  # of a file that is opened whole
 SECONDS = 28  # for all, less than the launch waits
 READING_SECONDS = 8.0  # for the batches
@@ -75,9 +77,14 @@ def begin() -> bool:
         return is_own()
     _ASKED.append("")
     folder = os.environ["ATTNCHECK_WATCH"]
+    places = [os.path.join(os.environ.get("ATTNCHECK_FOLDER", folder), "output"), *_list_overlays()]
+    before = _list_paths(places)
     process = os.fork()
     if process:
         wait_for(process)
+        for path in sorted(_list_paths(places) - before, reverse=True):  # such as a cache of its own rows
+            with contextlib.suppress(OSError):
+                os.rmdir(path) if os.path.isdir(path) else os.remove(path)
         return False
     try:
         leave_records()
@@ -93,6 +100,20 @@ def begin() -> bool:
     except BaseException:
         os._exit(1)
     return True
+
+
+def _list_overlays() -> list[str]:
+    """Return the working folder if what is written there is the sandbox's own: an overlay is mounted on it."""
+    with contextlib.suppress(OSError), open("/proc/self/mounts") as stream:
+        mounts = [line.split()[1:3] for line in stream]
+        return [os.getcwd()] if [os.getcwd(), "overlay"] in mounts else []
+    return []
+
+
+def _list_paths(places: Sequence[str]) -> set[str]:
+    """Return the files and folders in some places."""
+    walks = itertools.islice((own for place in places for own in os.walk(place)), MAX_FOLDERS)
+    return {os.path.join(folder, name) for folder, names, files in walks for name in (*names, *files)}
 
 
 def is_own() -> bool:
@@ -174,8 +195,8 @@ def begin_parsing(parser: Any) -> None:
 
     @functools.wraps(original)
     def parse_known_args(self: Any, args: Any = None, namespace: Any = None) -> Any:
-        main, given = getattr(sys.modules["__main__"], "__file__", None) or "", sys.argv[1:]
-        if main.endswith(".py") and not is_own() and begin() and (args is None or list(args) == given):
+        given, frame = sys.argv[1:], find_script_frame(sys._getframe(1), PARSER_FRAMES)  # not of a launcher
+        if frame is not None and not is_own() and begin() and (args is None or list(args) == given):
             args = None
         return original(self, args, namespace)
 
