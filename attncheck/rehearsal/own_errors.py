@@ -1,6 +1,7 @@
 """Proves that a launch itself ends with the error of its rehearsal: nothing that the rehearsal replaced decides it.
 
-Either the code takes a name that is not defined there, or lint finds that it refuses settings of the launch.
+Either the code takes a name that is not defined there, or imports it from its own file that does not define it, or a
+file is not Python, or lint finds that the code refuses settings of the launch.
 """
 
 import ast
@@ -17,6 +18,9 @@ from attncheck.lint.rewriting import ReadLaunch
 
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 UNDEFINED = re.compile(r"^NameError: name '(\w+)' is not defined")
+# Not of a module that is imported in a circle, whose message has more words.
+NOT_IMPORTED = re.compile(r"^ImportError: cannot import name '(\w+)' from '[\w.]+' \((.+\.py)\)")
+NOT_PYTHON = re.compile(r"^(?:Syntax|Indentation|Tab)Error: ")
 STARRED = "*"  # imported: any name may be
 
 
@@ -30,17 +34,24 @@ def prove(read: ReadLaunch, launch: RehearsedLaunch) -> str:
     refused = (own for own in decided.problems if own.consequence == "refuses" and error in own.message)
     if (problem := next(refused, None)) is not None:
         return "; ".join(("the launch as written ends so", *problem.evidence[:1]))
-    undefined = UNDEFINED.search(error)
+    undefined, imported = UNDEFINED.search(error), NOT_IMPORTED.search(error)
     depends = any(own.dimension == CLASS for own in launch.differences)
     frames = [match for line in end.notes if (match := FRAME.search(line))]
-    path = Path(frames[-1][1]) if frames else Path()
-    is_own = path.is_file() and path.resolve().is_relative_to(Path.cwd().resolve())
-    if undefined is None or depends or not is_own or {"site-packages", "dist-packages"} & {*path.parts}:
+    own = Path(imported[2] if imported is not None else frames[-1][1]) if frames else Path()
+    is_own = own.is_file() and own.resolve().is_relative_to(Path.cwd().resolve())
+    if depends or not is_own or {"site-packages", "dist-packages"} & {*own.parts}:
         return ""
-    tree = ast.parse(path.read_bytes())  # which Python has read
-    is_defined = bool({undefined[1], STARRED} & {*_iter_defined(tree)}) or hasattr(builtins, undefined[1])
-    place = f"{os.path.relpath(path)}:{frames[-1][2]}"
-    return "" if is_defined else f"{place} takes {undefined[1]}, which its file does not define there"
+    place = f"{os.path.relpath(frames[-1][1])}:{frames[-1][2]}"
+    try:
+        defined = {*_iter_defined(ast.parse(own.read_bytes()))}
+    except SyntaxError:
+        return f"{place} is not Python" * (NOT_PYTHON.search(error) is not None)
+    if imported is not None:
+        is_defined = not defined.isdisjoint((imported[1], STARRED, "__getattr__"))
+        return "" if is_defined else f"{place} imports {imported[1]}, which {os.path.relpath(own)} does not define"
+    if undefined is None or hasattr(builtins, undefined[1]) or not defined.isdisjoint((undefined[1], STARRED)):
+        return ""
+    return f"{place} takes {undefined[1]}, which its file does not define there"
 
 
 def _iter_defined(tree: ast.Module) -> Iterator[str]:

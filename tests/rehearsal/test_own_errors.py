@@ -68,3 +68,32 @@ def test_what_a_stand_in_or_a_package_may_cause_is_not(script: Path, tmp_path: P
     error = UNDEFINED.format("logits")
     assert ask(script, error) and not ask(script, error, 0, STAND_IN)
     assert not ask(package, error) and not ask(Path("<string>"), error)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_proven"),
+    [
+        ("def other(): ...", True),
+        ("from .other import reward", False),
+        ("from .other import *", False),
+        ("def __getattr__(name): ...", False),
+        ("if True:\n    reward = 1", False),
+    ],
+)
+def test_a_name_that_an_own_file_lacks_is_proven(script: Path, text: str, is_proven: bool) -> None:
+    """Not if the file may define it, nor of a package's file, or of modules that import each other."""
+    (script.parent / "rewards.py").write_text(text)
+    error = f"ImportError: cannot import name 'reward' from 'rewards' ({script.parent / 'rewards.py'})"
+    proof = ask(script, error)
+    assert proof == "train.py:5 imports reward, which rewards.py does not define" * is_proven
+    assert not ask(script, error, 0, STAND_IN)
+    assert not ask(script, error.replace("from 'rewards'", "from partially initialized module 'rewards'"))
+
+
+@pytest.mark.parametrize(("text", "is_proven"), [("root = 'data\n", True), ("root = 'data'\n", False)])
+def test_a_file_that_is_not_python_is_proven(script: Path, text: str, is_proven: bool) -> None:
+    """Not if this Python reads it: it may be newer than the examined one."""
+    script.write_text(text)
+    assert ask(script, "SyntaxError: unterminated string literal") == "train.py:5 is not Python" * is_proven
+    assert not ask(script, "SyntaxError: unterminated string literal", 0, STAND_IN)
+    assert not ask(script, "TypeError: unsupported operand")
