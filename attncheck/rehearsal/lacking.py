@@ -28,6 +28,8 @@ MISSING_FIELD = re.compile(
 MISSING_IMAGE = re.compile(r"\bimages?\b(?! processor)", re.IGNORECASE)
 # The error of a script that continues without a field which it reads by `row.get("name")`.
 MISSING_OPTION = re.compile(r"'NoneType' object|UnboundLocalError: ")
+# Errors that an empty text causes.
+EMPTY = re.compile(r"Error: .*(?:\bempty\b|substring not found|index out of range|not enough values to unpack)")
 # The error of a script that takes a known number of rows: "expected 729 rows, got 900".
 EXPECTED = re.compile(rf"expect\w*\D{{1,30}}(\d+)\b.*\b{DOCUMENTS}\b", re.IGNORECASE)
 # The error of a launch whose model has no head: the own code of a model may have one in the class for `AutoModel`.
@@ -54,7 +56,8 @@ def add_lacking(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:
     if len(kinds) == 1 and not stage.kind:
         stage.kind = kinds[0]
         return True
-    expected = EXPECTED.search("\n".join(launch.results[0].violations))
+    end = launch.results[0]
+    expected = EXPECTED.search("\n".join(end.violations))
     if expected is not None and stage.documents == DOCUMENTS:
         stage.documents = min(int(expected[1]), MAX_DOCUMENTS)
         return True
@@ -63,7 +66,9 @@ def add_lacking(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:
         return True
     names = [name for name in list_missing_fields(stage, cut, launch) if name not in stage.added]
     stage.added = (*stage.added, *names)
-    return bool(names)
+    is_empty = not names and not stage.fills and reads_fields(cut) and EMPTY.search("\n".join(end.violations))
+    stage.fills = stage.fills or bool(is_empty)
+    return bool(names or is_empty)
 
 
 def needs_own_rows(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:

@@ -68,6 +68,7 @@ class Stage:
     targets: Targets | None = None  # what to learn of the user's rows; None: they are made by attncheck, or unknown
     made_up: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
     added: tuple[str, ...] = ()  # the fields that the script was found to read when it ended without them
+    fills: bool = False  # whether the script ended as if an empty field was the cause
     documents: int = DOCUMENTS
     is_trial: bool = False  # of a fix of what the first steps show, so that nothing else is asked
     own_files: tuple[str, ...] = ()  # of the launch's own rows, which its script reads in a fork
@@ -105,7 +106,7 @@ def make_materials(stage: Stage, cut: JobCut) -> bool:
         "stage": stage.folder,
         "documents": stage.documents,
         "form": cut.form,
-        **describe_fields(stage.read, cut, stage.added),
+        **describe_fields(stage.read, cut, stage.added, stage.fills),
         "pictures": cut.pictures,
         "seed": stage.request.seed,
         "has_whole_vocabulary": stage.has_whole_vocabulary,
@@ -151,13 +152,16 @@ def _list_own_files(stage: Stage, cut: JobCut) -> tuple[str, ...]:
     return tuple(list_own_files(stage.read, cut.data)) if is_asked else ()
 
 
-def describe_fields(read: ReadLaunch, cut: JobCut, added: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the part of a worker's message that says which fields a script reads from rows; `added`: found by runs."""
+def describe_fields(read: ReadLaunch, cut: JobCut, added: Sequence[str] = (), fills: bool = False) -> dict[str, Any]:
+    """Return the part of a worker's message that says which fields a script reads from rows; `added`: found by runs.
+
+    `fills`: those whose contents are not known have a word.
+    """
     rows = [] if cut.driver else list(iter_first_rows(read, cut.data))
     return {
         "columns": [*read_columns(read), *added] if reads_fields(cut) else [*added],
         "added": added,
-        "optional": [name for name in added if name not in read_columns(read)],
+        "optional": [name for name in (*read_columns(read), *added) if fills or name not in read_columns(read)],
         "parts": read_named_columns(read) if reads_fields(cut) else {},
         # trl 0.24.0 data_utils.py (`is_conversational`) takes any of several fields, in the order of a set
         "makes_text": read.job.framework == "trl" and bool(TEXT_COLUMNS.intersection(read_columns(read))),

@@ -181,7 +181,7 @@ def make_stage(**values: Any) -> Any:
     """Return the stage of a launch that lacks nothing yet."""
     known: dict[str, Any] = {"read": None, "has_class": True, "kind": "", "folder": "", "documents": 900}
     known["materials"] = SimpleNamespace(real_data=False)
-    return SimpleNamespace(**{"added": (), **known, **values})
+    return SimpleNamespace(**{"added": (), "fills": False, **known, **values})
 
 
 @pytest.mark.parametrize(
@@ -252,6 +252,25 @@ def test_a_script_gets_the_number_of_rows_that_it_expects(error: str, count: int
     assert lacking.add_lacking(stage, cut, launch) == (count != 900)
     assert stage.documents == count
     assert not lacking.add_lacking(stage, cut, launch)  # once
+
+
+@pytest.mark.parametrize(
+    ("error", "form", "fills"),
+    [
+        ("ValueError: empty separator", "every", True),
+        ("IndexError: list index out of range", "prompt_texts", True),
+        ("ValueError: empty separator", "messages", False),
+        ("ValueError: no valid rows", "every", False),
+    ],
+)
+def test_an_empty_field_has_a_word_if_it_may_have_ended_the_script(error: str, form: str, fills: bool) -> None:
+    stage, cut = make_stage(), SimpleNamespace(form=form, environ={})
+    launch: Any = SimpleNamespace(results=(CheckResult("run", violations=(error,)),), steps=0)
+    assert lacking.add_lacking(stage, cut, launch) == fills == stage.fills  # type: ignore[arg-type]
+    assert not lacking.add_lacking(stage, cut, launch)  # type: ignore[arg-type]  # once
+    message = {"form": "every", "columns": ["prompt", "note"], "optional": ["prompt", "note"] * fills}
+    (row,), _ = fit_materials([{"prompt": "q", "text": "q a"}], message)
+    assert row == {"note": "a" * fills, "prompt": "q", "text": "q a"}
 
 
 @pytest.mark.parametrize("has_reader", [True, False])
