@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,7 +62,9 @@ class Evaluating:
 
     def __init__(self, fault: str, trained: Any, rows: Any) -> None:
         strategy = "no" if fault == "unevaluated" else "epoch"
-        self.args = SimpleNamespace(per_device_eval_batch_size=8, metric_for_best_model=None, eval_strategy=strategy)
+        self.args = SimpleNamespace(
+            device="cpu", per_device_eval_batch_size=8, metric_for_best_model=None, eval_strategy=strategy
+        )
         self.model, self.train_dataset, self.eval_dataset, self.fault = Model(), trained, rows, fault
         self.count = 0
         self.callback_handler = SimpleNamespace(callbacks=[SimpleNamespace(on_evaluate=make_rows)])
@@ -87,6 +90,18 @@ class Evaluating:
         factor = self.count if self.fault == "weights" else 1
         return {"eval_loss": factor * float(sum(own**2 for own in losses)), "eval_runtime": 1.0}
 
+    def get_eval_dataloader(self, rows: Any) -> list[Any]:
+        return [rows]
+
+    def get_batch_samples(self, batches: Iterator[Any], count: int, device: str) -> tuple[list[Any], None]:
+        return [next(batches)], None
+
+    def _prepare_inputs(self, rows: Any) -> Any:
+        return rows
+
+    def compute_loss(self, model: Model, rows: Any, num_items_in_batch: None) -> float:
+        return self.evaluate(rows)["eval_loss"] * (2 if self.fault == "halved" else 1)
+
     def _determine_best_metric(self, metrics: dict[str, float], trial: None) -> None:
         metrics[self.args.metric_for_best_model]
 
@@ -104,6 +119,7 @@ def make_rows(first: int, count: int, fault: str = "") -> list[dict[str, list[in
         ("metric", "violations", "metric_for_best_model=eval_f1 is not one of eval_loss"),
         ("order", "warnings", "it joins 2 other rows in a batch each time"),
         ("weights", "warnings", "two evaluations of the same rows and weights give"),
+        ("halved", "warnings", "a batch of 8 rows has the evaluation loss"),
         ("error", "notes", "evaluating ends with ValueError: no such column"),
         ("rows", "warnings", "12 of 12 rows of the evaluation are those of training rows"),
         ("reworded", "warnings", "12 of 12 rows' targets of the evaluation"),

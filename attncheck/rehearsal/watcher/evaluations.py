@@ -1,14 +1,15 @@
 """Evaluates some rows twice in a fork of a training, if its trainer has rows for that.
 
-An evaluation must run, know the metric that chooses the best checkpoint, give the same again, leave the weights as they
-are, and use other rows than the training.
+An evaluation must run, know the metric that chooses the best checkpoint, give the same again and the training's loss,
+leave the weights as they are, and use other rows than the training.
 
-transformers 5.17.0 trainer.py (`evaluate`, at whose end callbacks are called; then `_evaluate` calls
-`_determine_best_metric`; the same in 4.57).
+transformers 5.17.0 trainer.py (`get_batch_samples`; `evaluate`, at whose end callbacks are called; then `_evaluate`
+calls `_determine_best_metric`; the same in 4.57).
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
@@ -26,6 +27,7 @@ SAME_ROWS, SAME_TARGETS = 0.1, 0.5  # shares of the evaluation's rows that may b
 LEAST_TARGETS = 8  # tokens: shorter answers, such as a class, are alike in many rows
 ROUNDING = 1e-5  # relative, of a loss
 REPEATED = "an evaluation of"  # begins a note
+FAR = 0.25  # relative, of two losses: they may differ in whether a row's first token counts
 STEPS = 2  # before the evaluation: its code may need what a training sets
 
 
@@ -97,8 +99,21 @@ def _evaluate_twice(trainer: Any, rows: Any, answers: dict[str, Any]) -> None:
     if is_same and abs(first - second) > ROUNDING * abs(first):
         why = f": it joins {BATCH} other rows in a batch each time" if seen[0] != seen[1] else ""
         warnings.append(f"two evaluations of the same rows and weights give {first:.5g} and {second:.5g}{why}")
+    with contextlib.suppress(Exception):  # a trainer of another kind
+        warnings += [] if changed else _compare_with_training(trainer, few)
     answers |= {"violations": violations, "warnings": warnings}
     answers["notes"] = [f"{REPEATED} {len(seen[0])} rows gives {keys}"]
+
+
+def _compare_with_training(trainer: Any, rows: Any) -> Iterator[str]:
+    """Yield a line if the evaluation loss of rows in one batch is another than their training loss without dropout."""
+    trainer.args.per_device_eval_batch_size = ROWS
+    evaluated = trainer.evaluate(rows)["eval_loss"]
+    batches, count = trainer.get_batch_samples(iter(trainer.get_eval_dataloader(rows)), 1, trainer.args.device)
+    trainer.model.eval()
+    trained = float(trainer.compute_loss(trainer.model, trainer._prepare_inputs(batches[0]), num_items_in_batch=count))
+    if abs(evaluated - trained) > FAR * max(abs(evaluated), abs(trained)):
+        yield f"a batch of {len(rows)} rows has the evaluation loss {evaluated:.5g} and the training loss {trained:.5g}"
 
 
 def has_one_source() -> bool:
