@@ -22,7 +22,7 @@ from attncheck.rehearsal.judged_run import run_once
 from attncheck.rehearsal.lacking import MAX_RUNS, add_lacking, choose_variable, excuse_rows, needs_own_rows
 from attncheck.rehearsal.options import add_options
 from attncheck.rehearsal.reading import Request, read_launches_of
-from attncheck.rehearsal.staging import DOCUMENTS, Stage, make_materials, open_pool
+from attncheck.rehearsal.staging import Stage, make_materials, open_pool
 from attncheck.rehearsal.trials import MESSAGES, format_corrected, iter_findings, try_corrections
 from attncheck.smoke.run import make_verdict
 from attncheck.workers.execution import ExecutionTarget
@@ -117,9 +117,7 @@ def _rehearse(
             request.trusts_remote_code,
         )
         cut = cutting.cut_job(read, materials)
-        # Packed: more than one batch of datasets' `map`, 1,000 rows, which packs each by itself.
-        documents = DOCUMENTS + 200 * read.job.plan.packed
-        stage = Stage(read, folder, materials, target, request, report_progress, pool, documents=documents)
+        stage = Stage(read, folder, materials, target, request, report_progress, pool)
         has_processor = make_materials(stage, cut)
         if has_processor != materials.has_tower:  # frameworks divide the loss by it
             cut = replace(cut, objective=cutting.cut_job(read, replace(materials, has_tower=has_processor)).objective)

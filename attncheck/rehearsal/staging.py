@@ -42,7 +42,9 @@ from attncheck.workers.sandboxed import NOT_STARTED
 STAND_IN = "llama"  # for a model whose type is not known
 NO_NAME = "the model"  # of a launch that names none: what its script builds is trained
 MAX_WEIGHTS = 8_000_000  # gradient values of such a model that are kept and compared, smallest parameters first
-DOCUMENTS = 900  # more than the rows of all steps contain, so that none is used twice
+# More than the rows of all steps contain, so that none is used twice, and than the 1,000 rows of one batch of datasets'
+# `map`: a script that packs each batch may lose the next.
+DOCUMENTS = 1100
 LIBRARIES = "attncheck.rehearsal.worker.libraries"
 LAUNCH_FACTOR = 5.0  # times a case's deadline, for the whole launch
 FOLDER = "REHEARSAL"  # the throwaway folder's name in the report

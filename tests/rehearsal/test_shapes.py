@@ -179,7 +179,7 @@ def f(row, tokenizer):
 
 def make_stage(**values: Any) -> Any:
     """Return the stage of a launch that lacks nothing yet."""
-    known: dict[str, Any] = {"read": None, "has_class": True, "kind": "", "folder": "", "documents": 900}
+    known: dict[str, Any] = {"read": None, "has_class": True, "kind": "", "folder": "", "documents": 1100}
     known["materials"] = SimpleNamespace(real_data=False)
     return SimpleNamespace(**{"added": (), "fills": False, **known, **values})
 
@@ -239,17 +239,17 @@ def test_columns_that_only_settings_name_are_in_the_rows(options: str, parts: di
 @pytest.mark.parametrize(
     ("error", "count"),
     [
-        ("ValueError: Expected 729 rows (590/66/73), got 900.", 729),
-        ("AssertionError: expected exactly 10000 samples but found 900", 5000),
-        ("ValueError: expected 2 dimensions, got 3", 900),
-        ("ValueError: got 900, expected 729", 900),
+        ("ValueError: Expected 729 rows (590/66/73), got 1100.", 729),
+        ("AssertionError: expected exactly 10000 samples but found 1100", 5000),
+        ("ValueError: expected 2 dimensions, got 3", 1100),
+        ("ValueError: got 1100, expected 729", 1100),
     ],
 )
 def test_a_script_gets_the_number_of_rows_that_it_expects(error: str, count: int) -> None:
     stage = make_stage()
     cut: Any = SimpleNamespace(form="messages", environ={})
     launch: Any = SimpleNamespace(results=(CheckResult("run", violations=(error,)),), steps=0)
-    assert lacking.add_lacking(stage, cut, launch) == (count != 900)
+    assert lacking.add_lacking(stage, cut, launch) == (count != 1100)
     assert stage.documents == count
     assert not lacking.add_lacking(stage, cut, launch)  # once
 
@@ -278,7 +278,7 @@ def test_a_script_gets_what_it_lacks_also_without_its_reader_of_rows(
     has_reader: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its reader fails on synthetic rows; without it, the script ends because of their number."""
-    ends: list[tuple[str, ...]] = [("ValueError: Expected 729 rows, got 900.",), ()]
+    ends: list[tuple[str, ...]] = [("ValueError: Expected 729 rows, got 1100.",), ()]
     ends = [("AttributeError: no row",)] * has_reader + ends
     launches = iter(SimpleNamespace(results=(CheckResult("run", violations=end),), steps=3 * (not end)) for end in ends)
     cuts: list[bool] = []
