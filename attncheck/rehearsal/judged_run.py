@@ -43,7 +43,7 @@ NO_SEED = "7919"  # before the launch sets its own, which may be 0
 NUMBER = re.compile(r"\d*\.?\d+(e-?\d+)?", re.IGNORECASE)
 TIED = "whether the head and the embeddings are one parameter"
 # Settings of how rows are chosen, cut or joined, which leave something unasked if a cut removes them.
-OF_ROWS = re.compile(r"^cached_(?!val)|interleave|mix|probs|truncat|stream|packing_(length|strategy)")
+OF_ROWS = re.compile(r"^cached_(?!val)|interleave|mix|probs|truncation|stream|packing_(length|strategy)")
 FREEZING = re.compile(r"freeze|freezing|frozen|trainable|lora|peft|adapter|tuner")
 
 
