@@ -160,19 +160,27 @@ class RuleAnswer(NamedTuple):
 def _check_for_all_versions(variants: Variants, rule: Rule, snapshot: Snapshot) -> RuleAnswer:
     """Return the answer of a rule that holds for all versions in the ranges that a target gives.
 
-    `variants` keeps the snapshots with these versions for other rules.
+    `variants` keeps the snapshots with these versions for other rules. The ends of the ranges are tried first, because
+    two answers that differ are enough.
     """
     if () not in variants:
         variants[()] = snapshot if isinstance(snapshot, RecordedSnapshot) else record_snapshot(snapshot)
-    return _check_in_ranges(rule, variants, (), itertools.count())
+    ends = _check_in_ranges(rule, variants, (), itertools.count(), limit=2)
+    return ends if ends.skip is not None else _check_in_ranges(rule, variants, (), itertools.count())
 
 
 def _check_in_ranges(
-    rule: Rule, variants: Variants, versions: Versions, tries: Iterator[int], alone: Collection[str] = ()
+    rule: Rule,
+    variants: Variants,
+    versions: Versions,
+    tries: Iterator[int],
+    alone: Collection[str] = (),
+    limit: int = 2 * MAX_TRIES,
 ) -> RuleAnswer:
     """Return the answer that a rule gives for each version in the ranges that it reads; a skip if they differ.
 
-    Versions of two packages are tried together. Those of more are tried one package at a time: the others are `alone`.
+    At most `limit` versions of each package are tried. Versions of two packages are tried together. Those of more are
+    tried one package at a time: the others are `alone`.
     """
     if versions not in variants:
         variants[versions] = without_recording(lambda: with_version(variants[versions[:-1]], *versions[-1]))
@@ -182,7 +190,9 @@ def _check_in_ranges(
         return unknown
     alone = names if len(names) > MAX_TOGETHER else alone
     names = names if len(names) > MAX_TOGETHER else names[:1]
-    answers = [_try_versions(rule, variants, versions, unknown, name, ranges[name], tries, alone) for name in names]
+    answers = [
+        _try_versions(rule, variants, versions, unknown, name, ranges[name], tries, alone, limit) for name in names
+    ]
     skipped = next((answer for answer in answers if answer.skip is not None), None)
     if skipped is not None:
         return skipped
@@ -200,14 +210,15 @@ def _try_versions(
     allowed: str,
     tries: Iterator[int],
     alone: Collection[str],
+    limit: int,
 ) -> RuleAnswer:
     """Return the common answer of a rule for the versions of one package; only the range's ends for a known finding."""
     findings: dict[str, Finding] | None = None
     versions = list_versions(name, allowed)
-    for version in versions[:4] if unknown.findings else versions:
+    for version in versions[: min(limit, 4) if unknown.findings else limit]:
         if next(tries) > MAX_TRIES:
             return unknown if unknown.findings else _skip(rule, f"{name} {allowed}: too many versions are possible")
-        answer = _check_in_ranges(rule, variants, (*before, (name, version)), tries, alone)
+        answer = _check_in_ranges(rule, variants, (*before, (name, version)), tries, alone, limit)
         if answer.skip is not None:
             return answer
         here = {item.subject: item for item in (_name_range(item, name, version, allowed) for item in answer.findings)}
