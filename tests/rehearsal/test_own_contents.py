@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def encode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("ATTNCHECK_OWN_MODEL", str(tmp_path))
     rows = [make_row(number) for number in range(10)]
     monkeypatch.setattr(
-        own_rows, "OWN", [{"path": str(tmp_path / "own-rows.json"), "rows": rows, "names": ["rows.jsonl"]}]
+        own_rows,
+        "OWN",
+        [{"path": str(tmp_path / "own-rows.json"), "rows": rows, "names": ["rows.jsonl"], "faults": []}],
     )
     return lambda text: tokenizer.encode(text).ids
 
@@ -157,6 +160,14 @@ def test_a_column_that_no_row_has(encode: Any, name: str, kind: str, monkeypatch
         error.args = (name,)
         own_rows.end([], error)
     assert [*answers["first"]] == [kind] and "test_own_contents.py:" in answers["first"][kind][0]
+
+
+@pytest.mark.parametrize(("encoding", "count"), [("ascii", 1), ("utf-8", 0)])
+def test_characters_that_opening_drops(encode: Any, encoding: str, count: int, tmp_path: Path) -> None:
+    (tmp_path / "own.jsonl").write_text(json.dumps({"text": "crème brûlée"}, ensure_ascii=False), encoding="utf-8")
+    options = {"encoding": encoding, "errors": "ignore"}
+    own_rows.shorten(tmp_path / "own.jsonl", open, sys._getframe(), options)
+    assert len(own_rows.OWN[0]["faults"]) == count and own_rows.OWN[0]["rows"][-1] == {"text": "crème brûlée"}
 
 
 def form(pattern: str) -> Any:

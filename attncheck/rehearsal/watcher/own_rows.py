@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 from .absent import note
 from .continuing import FORKED, leave_records, wait_for
 from .modules import describe_code, is_foreign
-from .script_code import CODE, find_script_frame
+from .script_code import CODE, find_script_frame, name_line
 
 MAX_ROWS = 500  # of each file or data set, spread over it
 PARSER_FRAMES = 5  # of argparse's and transformers' parsers, between the script and the method
@@ -89,7 +89,7 @@ def begin() -> bool:
     try:
         leave_records()
         signal.alarm(SECONDS)
-        OWN.append({"path": os.path.join(folder, "own-rows.json"), "rows": [], "names": []})
+        OWN.append({"path": os.path.join(folder, "own-rows.json"), "rows": [], "names": [], "faults": []})
         os.environ["ATTNCHECK_WATCH"] = tempfile.mkdtemp()  # its notes are the launch's own
         for name in (*RANKS, "ATTNCHECK_CONTINUES"):
             os.environ.pop(name, None)
@@ -103,10 +103,12 @@ def begin() -> bool:
 
 
 def _list_overlays() -> list[str]:
-    """Return the working folder if what is written there is the sandbox's own: an overlay is mounted on it."""
+    """Return the working folder if what is written there is the sandbox's own: it is in an overlay."""
     with contextlib.suppress(OSError), open("/proc/self/mounts") as stream:
-        mounts = [line.split()[1:3] for line in stream]
-        return [os.getcwd()] if [os.getcwd(), "overlay"] in mounts else []
+        mounts = [
+            place for place, kind, *_ in (line.split()[1:] for line in stream) if kind == "overlay" and place != "/"
+        ]
+        return [os.getcwd()] if any(f"{os.getcwd()}/".startswith(f"{place}/") for place in mounts) else []
     return []
 
 
@@ -256,11 +258,17 @@ def read_own(original: Any, keep_rows: Callable[[Any], Any]) -> Any:
     return read
 
 
-def shorten(path: Any, open_file: Callable[..., Any]) -> Any:
+def shorten(path: Any, open_file: Callable[..., Any], frame: Any, options: Mapping[str, Any]) -> Any:
     """Return the file that a script opens, or one with its lines spread over it, and note its rows."""
     OWN[0]["names"].append(os.path.basename(str(path)))
     with open_file(path, encoding="utf-8", errors="replace") as stream:
         lines = stream.readlines() if str(path).endswith(".jsonl") else [stream.read(MAX_BYTES)]
+    if options.get("errors") in ("ignore", "replace"):
+        with open_file(path, encoding=options.get("encoding"), errors="ignore") as stream:
+            whole, kept = sum(map(len, lines)), len(stream.read(None if len(lines) > 1 else MAX_BYTES))
+        if kept < whole:
+            text = f"{name_line(frame)} drops {whole - kept} of {whole} characters of {OWN[0]['names'][-1]}"
+            OWN[0]["faults"].append(f"{text}, which {options.get('encoding') or 'the default encoding'} cannot decode")
     step = len(lines) // MAX_ROWS
     if step > 1 and os.path.getsize(path) > MAX_BYTES:
         lines = lines[::step]
@@ -369,6 +377,7 @@ def judge(rows: Sequence[Row], pairs: Sequence[tuple[Row, Row]]) -> dict[str, li
         return {"notes": []} if rows else None  # type: ignore[return-value]
     names = ", ".join(dict.fromkeys(OWN[0]["names"])) or "the script"
     violations = [*judge_pairs(pairs, held)] if pairs else [*judge_rows(rows, distinct), *judge_labels(rows, held)]
+    violations += OWN[0]["faults"]
     violations += judge_joins([side for pair in pairs for side in pair] or rows, held)
     lost = {} if pairs else judge_turns(rows, held)
     code = "; ".join(CODE.get("data", ())[:WORDS])

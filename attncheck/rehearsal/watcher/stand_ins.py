@@ -339,7 +339,8 @@ def open_rows() -> None:
             and find_script_frame(sys._getframe(1), READER_FRAMES) is not None
             and own_rows.begin()
         ):
-            return original(own_rows.shorten(file, original), mode, *arguments, **options)
+            own = find_script_frame(sys._getframe(1), READER_FRAMES)
+            return original(own_rows.shorten(file, original, own, options), mode, *arguments, **options)
         if not is_named and mode == "r" and _is_own_rows(file, rows) and is_script(sys._getframe(1).f_globals):
             _note_rows(file, "taken")
             return original(rows, mode, *arguments, **options)
