@@ -82,7 +82,7 @@ def begin() -> bool:
     process = os.fork()
     if process:
         wait_for(process)
-        for path in sorted(_list_paths(places) - before, reverse=True):  # such as a cache of rows
+        for path in sorted(_list_paths(places) - before, reverse=True):  # such as a cache
             with contextlib.suppress(OSError):
                 os.rmdir(path) if os.path.isdir(path) else os.remove(path)
         return False
