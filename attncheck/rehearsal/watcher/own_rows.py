@@ -20,6 +20,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -62,7 +63,11 @@ ANSWER = re.compile(
     r"(?:\w+_)?(?:answer|output|response|completion|solution|summary|reply)(?:_text)?"
 )  # a column's name
 EVALUATIONS = ("evaluate", "evaluation_loop", "predict", "prediction_loop")
-RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+# A process of torchrun in a group of its own, without the launcher's store.
+ALONE = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1") | dict.fromkeys(
+    ("RANK", "LOCAL_RANK", "GROUP_RANK"), "0"
+)
+ALONE |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "False"}
 # Settings that decide what a row becomes, which the fork leaves as the script has them.
 OF_ROWS = ("max_length", "max_seq_length", "max_prompt_length", "max_completion_length", "chat_template_path")
 OWN: list[dict[str, Any]] = []  # rows as they are read, in the fork
@@ -91,8 +96,11 @@ def begin() -> bool:
         signal.alarm(SECONDS)
         OWN.append({"path": os.path.join(folder, "own-rows.json"), "rows": [], "names": [], "faults": []})
         os.environ["ATTNCHECK_WATCH"] = tempfile.mkdtemp()  # its notes are the launch's own
-        for name in (*RANKS, "ATTNCHECK_CONTINUES"):
-            os.environ.pop(name, None)
+        os.environ.pop("ATTNCHECK_CONTINUES", None)
+        if "RANK" in os.environ:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                os.environ |= ALONE | {"MASTER_PORT": str(free.getsockname()[1])}
         sys.argv[1:] = _restore(sys.argv[1:])
         rows = watch_calls(importlib.import_module("torch").nn.Module)
         sys.excepthook = lambda kind, error, trace: end(rows, error)
