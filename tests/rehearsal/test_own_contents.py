@@ -170,6 +170,16 @@ def test_characters_that_opening_drops(encode: Any, encoding: str, count: int, t
     assert len(own_rows.OWN[0]["faults"]) == count and own_rows.OWN[0]["rows"][-1] == {"text": "crème brûlée"}
 
 
+def test_the_rehearsals_rows_are_not_the_launchs_own(
+    encode: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, is_made in (("stage", True), ("user", False)):
+        (tmp_path / folder / "data").mkdir(parents=True)
+        (tmp_path / folder / "data" / "train.jsonl").touch()
+        monkeypatch.setenv("ATTNCHECK_ROWS", str(tmp_path / "stage" / "data" / "train.jsonl"))
+        assert own_rows._is_made(tmp_path / folder / "data") is is_made
+
+
 def form(pattern: str) -> Any:
     def reward(completions: list[str], **columns: Any) -> list[float]:
         import re
@@ -233,7 +243,7 @@ next(iter(DataLoader(rows, 2, collate_fn=collate)))
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return materials for a script with rows of its own."""
+    """Return materials for a script with a file of rows."""
     folder = tmp_path_factory.mktemp("stage")
     texts = [" ".join(["onion"] * 5 + [turn["value"] for turn in make_row(n)["conversations"]]) for n in range(10)]
     (folder / "user.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))

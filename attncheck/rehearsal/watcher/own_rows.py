@@ -63,7 +63,7 @@ ANSWER = re.compile(
     r"(?:\w+_)?(?:answer|output|response|completion|solution|summary|reply)(?:_text)?"
 )  # a column's name
 EVALUATIONS = ("evaluate", "evaluation_loop", "predict", "prediction_loop")
-# A process of torchrun in a group of its own, without the launcher's store.
+# A process of torchrun in a separate group, without the launcher's store.
 ALONE = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1") | dict.fromkeys(
     ("RANK", "LOCAL_RANK", "GROUP_RANK"), "0"
 )
@@ -220,10 +220,16 @@ def find_here(path: Any, find_nearby: Callable[[str], str]) -> Any:
     if isinstance(path, (list, tuple)):
         return [find_here(own, find_nearby) for own in path]
     place = path if os.path.exists(path) or "*" in str(path) else find_nearby(str(path))
-    if not place:
+    if not place or _is_made(place):
         leave()
     OWN[0]["names"].append(os.path.basename(str(place)))
     return place
+
+
+def _is_made(path: Any) -> bool:
+    """Return whether the rehearsal made a path, which a configuration file may name."""
+    stage = os.path.dirname(os.path.dirname(os.environ["ATTNCHECK_ROWS"]))
+    return str(os.path.realpath(path)).startswith(os.path.realpath(stage) + os.sep)
 
 
 def keep_made(rows: Any) -> Any:
@@ -260,6 +266,8 @@ def read_own(original: Any, keep_rows: Callable[[Any], Any]) -> Any:
     @functools.wraps(original)
     def read(*arguments: Any, **options: Any) -> Any:
         is_reading = begin()
+        if is_reading and isinstance(arguments[:1] and arguments[0], (str, os.PathLike)) and _is_made(arguments[0]):
+            leave()
         rows = original(*arguments, **options)
         return keep_rows(rows) if is_reading else rows
 
