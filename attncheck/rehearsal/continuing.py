@@ -104,10 +104,6 @@ def judge_continued(record: Mapping[str, Any], job: Job) -> CheckResult | None:
             f"{epochs['unread']} gives the trainer another train_dataset, which is never read: the loader is made "
             "once, before the first epoch"
         )
-    if "thawed" in epochs:
-        violations.append(
-            f"{epochs['thawed']}, are in no group of the optimiser, which is made once: they stay as they are"
-        )
     if epochs.get("same") and epochs["shuffles"]:
         warnings.append("a second epoch has the rows in the order of the first, although they are shuffled")
     if min(epochs.get("epochs", (0,))) < max(epochs.get("epochs", (0,))):

@@ -175,6 +175,8 @@ def _add_effects(stage: Stage, results: Sequence[CheckResult]) -> list[CheckResu
     lines = (*list_effects(effects), *list_idle_rates(stage.read, rates), *list_lost_files(stage.read))
     answers: list[dict[str, Any]] = [{"check": "update", "warnings": lines, "notes": [*list_unshown(effects)]}]
     answers += execution.read_answers(stage.folder, "relations")
+    thawed = execution.read_continued(stage.folder).get("epochs", {}).get("thawed")
+    answers += [{"check": "update", "violations": [thawed]}] if thawed else []
     answers += ({"check": "batch", **own} for own in execution.read_answers(stage.folder, "own"))
     for answer in answers:
         violations, warnings, notes = (tuple(answer.get(kind, ())) for kind in ("violations", "warnings", "notes"))

@@ -333,9 +333,8 @@ class _Trial:
                 lost = sum(id(value) not in held_values for value in trained)
                 if lost and epoch:
                     code = describe_code(callback.on_epoch_begin)
-                    answers["thawed"] = (
-                        f"{lost} of {len(trained)} parameters that train in epoch {epoch + 1}, by {code}"
-                    )
+                    text = f"{lost} of {len(trained)} parameters that train in epoch {epoch + 1}, by {code}, are in no"
+                    answers["thawed"] = f"{text} group of the optimiser, which is made once: they stay as they are"
             if trainer.train_dataset is not held:
                 answers["unread"] = describe_code(callback.on_epoch_begin)
 
