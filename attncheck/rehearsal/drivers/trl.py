@@ -221,6 +221,7 @@ def _record_losses(trainer: Any) -> None:
     @functools.wraps(start)
     def initialize(self: Any, *arguments: Any, **options: Any) -> None:
         start(self, *arguments, **options)
+        CODE.update({"of_trl": [type(self).__name__]} if type(self).__module__.startswith("trl.") else {})
         for name in LOG_PROBABILITIES:
             if hasattr(self, name):  # its class may override TRL's
                 setattr(self, name, _keep_result(getattr(self, name), seen))

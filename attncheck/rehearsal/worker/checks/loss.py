@@ -33,6 +33,11 @@ WRONG_ADVANTAGES = (
     "prompts give their rewarded response no larger advantage than the other one: the advantages are those of other "
     "responses, or are not computed within each prompt's own group"
 )
+SCALING = (
+    "two responses of a prompt, with rewards 1 and 0, have the advantages {}, which are {:.3g} and its negative by the "
+    "documentation of scale_rewards"
+)
+SCALED = 0.02  # of an advantage
 MIXED_GROUPS = (
     "no prompt of the step has two responses: the rows of a group are not one prompt's, so advantages compare prompts"
 )
@@ -68,6 +73,16 @@ def _find_wrong_groups(evidence: Evidence, pairs: Sequence[tuple[float, float]])
     elif evidence.replaces_rewards and not pairs and len(evidence.rollouts[0]) > 2:
         # A script may choose some responses of each group; a prompt's first one is always the rewarded one.
         yield from [MIXED_GROUPS] * all(rollout.document % 2 == 0 for rollout in evidence.rollouts[0])
+    elif (expected := _read_advantage(evidence)) and pairs:
+        wrong = sum(max(abs(own - expected), abs(other + expected)) > SCALED for own, other in pairs)
+        if wrong == len(pairs):
+            yield SCALING.format("{:.3g} and {:.3g}".format(*pairs[0]), expected)
+
+
+def _read_advantage(evidence: Evidence) -> float:
+    """Return the documented advantage of a rewarded response, 0.0 if it is not known, or a script's own trainer's."""
+    policy, is_plain = evidence.step.objective.policy, any("of_trl" in record.code for record in evidence.taken)
+    return policy.advantage if policy is not None and is_plain else 0.0
 
 
 def _compare_loss(evidence: Evidence) -> CheckResult:
