@@ -173,6 +173,18 @@ def _find_few(ledger: Ledger) -> Iterator[str]:
         )
 
 
+def find_replaced(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """Yield a line if the data set lacks documents and has others again, as if its rows replace those that it lacks."""
+    counts = _count_beginnings(ledger.held)
+    again = [document for document, count in counts.items() if count > 1]
+    missing = [document for document in range(len(ledger.words)) if document not in counts]
+    if evidence.data_sets < 2 and min(len(again), len(missing)) > max(2, LOST_SHARE * len(ledger.words)):
+        yield (
+            f"{len(missing)} of {len(ledger.words)} documents, such as {missing[-1]}, are in no row of the training "
+            f"data set, and {len(again)} others, such as {again[0]}, are in it more than once"
+        )
+
+
 def find_uneven(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """Yield a line if the sampler repeats documents while it leaves others out."""
     if evidence.step.layout.size > 1 or len(ledger.epochs) != len(evidence.step.ranks):

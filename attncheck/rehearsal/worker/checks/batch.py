@@ -17,6 +17,7 @@ from attncheck.rehearsal.worker.ledger import (
     Ledger,
     describe_epoch,
     find_lost,
+    find_replaced,
     find_undrawn,
     find_uneven,
     list_documents,
@@ -106,6 +107,7 @@ def run(evidence: Evidence) -> CheckResult:
     if ledger is not None:
         violations += find_lost(evidence, ledger)
         warnings += (find_uneven if ledger.replaces else find_undrawn)(evidence, ledger)
+        warnings += [] if violations else find_replaced(evidence, ledger)
     warnings += [*_tell_code(evidence, CODE_TEXTS), *_find_misplaced_headers(evidence)]
     wrong_pictures, picture_notes = _judge_pictures(evidence)
     violations += wrong_pictures
