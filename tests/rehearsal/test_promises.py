@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch.optim import optimizer
 
+from attncheck.rehearsal.watcher import adapters
 from attncheck.rehearsal.watcher.adapters import PROMISES, watch_adapters
 
 
@@ -99,3 +101,49 @@ def test_adapters_that_keep_what_they_promise_are_no_fault(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not any(ask(tmp_path, monkeypatch, config).values())
+
+
+class Loaded(torch.nn.Module):
+    """Adapters that are loaded, of which the first stays active: with a fault it is trained in place of a later one."""
+
+    fault = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lora_A = torch.nn.ParameterDict()
+
+    @classmethod
+    def from_pretrained(cls, path: str, adapter_name: str = "default", is_trainable: bool = False) -> Loaded:
+        model = cls()
+        model.load_adapter(path, adapter_name, is_trainable)
+        return model
+
+    def load_adapter(self, path: str, adapter_name: str, is_trainable: bool = False) -> None:
+        self.lora_A[adapter_name] = torch.nn.Parameter(torch.ones(1), requires_grad=is_trainable)
+        if self.fault:
+            first, *others = self.lora_A.values()
+            first.requires_grad = is_trainable
+            for value in others:
+                value.requires_grad = False
+
+
+@pytest.mark.parametrize(
+    ("fault", "script", "count"), [(True, "", 1), (False, "", 0), (True, "model.set_adapter('task')", 0)]
+)
+def test_adapters_that_are_loaded_are_trained_as_requested(
+    fault: bool, script: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judges: list[Any] = []
+    monkeypatch.setattr(optimizer, "register_optimizer_step_pre_hook", judges.append)
+    monkeypatch.setattr(adapters, "read_scripts", lambda: script)
+    kind: Any = type("PeftModel", (Loaded,), {"fault": fault})
+    adapters.watch_loading(SimpleNamespace(folder=str(tmp_path)), SimpleNamespace(PeftModel=kind))
+    model = kind.from_pretrained("style", adapter_name="style")
+    model.load_adapter("task", adapter_name="task", is_trainable=True)
+    judges[0]()
+    lines = [text for path in tmp_path.glob("relations-*") for text in json.loads(path.read_text())["violations"]]
+    assert len(lines) == count
+    named = (
+        "style was loaded with is_trainable=False and is trained, task was loaded with is_trainable=True and is frozen"
+    )
+    assert all(named in line for line in lines)

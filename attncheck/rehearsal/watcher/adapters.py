@@ -16,6 +16,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import inspect
 import os
 import re
 import sys
@@ -23,13 +24,17 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .absent import read_scripts
 from .continuing import can_fork, run_in_fork, write_answer
 from .effects import Trials, change_settings, describe_model, iter_settings
+from .relations import report
 
 INIT = re.compile(r"init_(\w+_)?weights")
 NEUTRAL = (True, "gaussian", "eva", "orthogonal")  # values that leave the model's own weights
 CHANGED, TOKENS, NOISE = 0.02, 16, 0.1  # of the outputs' deviation; of a row; that moves the trained parameters
 MAX_CAUSES = 8
+CHOOSES = re.compile(r"requires_grad|set_adapter|train_adapter")  # in a script that chooses what is trained
+STATES = {True: "trained", False: "frozen"}
 PROMISES = {
     "untrained": "changes what the model computes before it is trained",
     "switched off": "does not give back the model if it is switched off, as for a reference",
@@ -63,6 +68,50 @@ def watch_adapters(recorder: Any, module: Any) -> None:
     module.get_peft_model = make
 
 
+def watch_loading(recorder: Any, module: Any) -> None:
+    """Report adapters that are loaded to be trained and are not at the first step, or that train without it.
+
+    peft 0.21.2 peft_model.py: with `is_trainable` False "the adapter will be frozen". A script that chooses itself what
+    is trained is not judged.
+    """
+    from torch.optim import optimizer
+
+    cls, loaded = module.PeftModel, list[tuple[Any, str, bool]]()
+
+    def keep(original: Any, is_class: bool) -> Any:
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def load(own: Any, *arguments: Any, **options: Any) -> Any:
+            inner = len(loaded)
+            result = original(own, *arguments, **options)
+            given = signature.bind(own, *arguments, **options).arguments
+            del loaded[inner:]  # one calls the other
+            name, is_trainable = given.get("adapter_name", "default"), bool(given.get("is_trainable"))
+            loaded.append((result if is_class else own, name, is_trainable))
+            return result
+
+        return load
+
+    def judge(*arguments: Any) -> None:
+        known, names = [*loaded], list[tuple[str, bool]]()
+        loaded.clear()
+        for model, name, is_trainable in () if CHOOSES.search(read_scripts()) else known:
+            own = [value.requires_grad for key, value in model.named_parameters() if f".{name}." in f"{key}."]
+            names += [(name, is_trainable)] * (bool(own) and any(own) is not is_trainable)
+        if names:
+            texts = (f"{name} was loaded with is_trainable={asked} and is {STATES[not asked]}" for name, asked in names)
+            report(recorder.folder, "update", violations=[f"the adapter {', '.join(texts)}: peft {_read_version()}"])
+
+    cls.from_pretrained = classmethod(keep(cls.from_pretrained.__func__, True))
+    cls.load_adapter = keep(cls.load_adapter, False)
+    optimizer.register_optimizer_step_pre_hook(judge)
+
+
+def _read_version() -> str:
+    return str(getattr(sys.modules.get("peft"), "__version__", ""))
+
+
 def _ask_promises(recorder: Any, adapt: Callable[..., Any], model: Any, config: Any) -> None:
     """Report the promises that adapters do not keep, each with the setting without which they do."""
     inits = [field for field in dataclasses.fields(config) if INIT.fullmatch(field.name)]
@@ -85,11 +134,10 @@ def _ask_promises(recorder: Any, adapt: Callable[..., Any], model: Any, config: 
     for name, change in broken.items():
         causes = [own for own in others if without[own.name].get(name, CHANGED + 1) <= CHANGED]
         cause = "".join(f"; without {own.name}={own.value} they are the same" for own in causes[:1])
-        version = getattr(sys.modules.get("peft"), "__version__", "")
         is_fault = is_documented and name in ("untrained", "loaded")
         kinds["violations" if is_fault else "warnings"].append(
-            f"{type(config).__name__} of peft {version} {PROMISES[name]}: outputs differ by {change:.2g} of their "
-            f"deviation{cause}"
+            f"{type(config).__name__} of peft {_read_version()} {PROMISES[name]}: outputs differ by {change:.2g} of "
+            f"their deviation{cause}"
         )
     if broken:
         write_answer(recorder.folder, "relations", {"check": "update", **kinds})

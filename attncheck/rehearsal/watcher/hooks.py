@@ -24,7 +24,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 from . import absent, lifeline, outside, own_rows, remote_code, waiting
-from .adapters import watch_adapters
+from .adapters import watch_adapters, watch_loading
 from .attention import watch_padding
 from .batches import watch_epochs
 from .checkpoints import watch_checkpoints, watch_kept
@@ -125,7 +125,9 @@ def install(folder: str) -> None:
         "transformers.utils.import_utils": allow_in_import_utils,
         "transformers.integrations.hub_kernels": allow_hub_kernels,
         "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
-        "peft.peft_model": lambda module: saved.watch(module.PeftModel),
+        "peft.peft_model": call_before(
+            functools.partial(watch_loading, recorder), lambda module: saved.watch(module.PeftModel), 1
+        ),
         "accelerate.data_loader": functools.partial(watch_skipping, recorder),
         "peft.mapping": functools.partial(watch_adapters, recorder),
         "peft.mapping_func": functools.partial(watch_adapters, recorder),  # since 0.15
