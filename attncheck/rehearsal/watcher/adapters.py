@@ -100,7 +100,9 @@ def watch_loading(recorder: Any, module: Any) -> None:
             own = [value.requires_grad for key, value in model.named_parameters() if f".{name}." in f"{key}."]
             names += [(name, is_trainable)] * (bool(own) and any(own) is not is_trainable)
         if names:
-            texts = (f"{name} was loaded with is_trainable={asked} and is {STATES[not asked]}" for name, asked in names)
+            texts = (
+                f"{name} was loaded with is_trainable={trains} and is {STATES[not trains]}" for name, trains in names
+            )
             report(recorder.folder, "update", violations=[f"the adapter {', '.join(texts)}: peft {_read_version()}"])
 
     cls.from_pretrained = classmethod(keep(cls.from_pretrained.__func__, True))

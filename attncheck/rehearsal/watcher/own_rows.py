@@ -111,12 +111,11 @@ def begin() -> bool:
 
 
 def _list_overlays() -> list[str]:
-    """Return the working folder if what is written there is the sandbox's own: it is in an overlay."""
+    """Return the working folder if it is in an overlay of the sandbox, which keeps what is written."""
+    stage, folder = os.path.dirname(os.environ.get("ATTNCHECK_FOLDER", "")), os.getcwd()
     with contextlib.suppress(OSError), open("/proc/self/mounts") as stream:
-        mounts = [
-            place for place, kind, *_ in (line.split()[1:] for line in stream) if kind == "overlay" and place != "/"
-        ]
-        return [os.getcwd()] if any(f"{os.getcwd()}/".startswith(f"{place}/") for place in mounts) else []
+        places = [line.split()[1] for line in stream if stage and f",upperdir={stage}/" in line]
+        return [folder] if any(f"{folder}/".startswith(f"{place}/") for place in places) else []
     return []
 
 
