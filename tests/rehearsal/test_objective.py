@@ -152,17 +152,28 @@ def test_a_divergence_that_is_divided_by_the_vocabulary(
     assert len(lines) == count and all("kl_div in train.py:2" in line for line in lines)
 
 
-@pytest.mark.parametrize(("mask", "count"), [("attention_mask.bool()", 1), ("attention_mask == 0", 0), ("None", 0)])
-def test_a_padding_mask_that_hides_the_tokens(mask: str, count: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mask", "ones", "count"),
+    [
+        ("attention_mask.bool()", [1, 1, 0], 1),
+        ("attention_mask.bool()", [0, 0, 1], 0),  # the script's own, of padding
+        ("attention_mask == 0", [1, 1, 0], 0),
+        ("None", [1, 1, 0], 0),
+    ],
+)
+def test_a_padding_mask_that_hides_the_tokens(mask: str, ones: list[int], count: int, tmp_path: Path) -> None:
     kind = type("Pool", (torch.nn.MultiheadAttention,), {})
     attention.watch_padding(SimpleNamespace(folder=str(tmp_path)), kind)
-    scope = {"__file__": str(tmp_path / "train.py")}
+    scope: dict[str, Any] = {"__file__": str(tmp_path / "train.py")}
     text = (
         f"def pool(model, states, attention_mask):\n    return model(states, states, states, key_padding_mask={mask})\n"
+        "def step(model, states, batch, attention_mask):\n    return pool(model, states, attention_mask)\n"
     )
     exec(compile(text, scope["__file__"], "exec"), scope)
-    real = torch.tensor([[1, 1, 1], [1, 1, 0]])
+    full = torch.full((3,), ones[0])
     for _ in range(2):
-        scope["pool"](kind(4, 1, batch_first=True), torch.randn(2, 3, 4), real)  # type: ignore[operator]
+        batch = {"input_ids": torch.tensor([[4, 5, 6], [7, 8, 0]])}
+        model = kind(4, 1, batch_first=True)
+        scope["step"](model, torch.randn(2, 3, 4), batch, torch.stack([full, torch.tensor(ones)]))
     lines = [line for path in tmp_path.glob("relations-*") for line in json.loads(path.read_text())["violations"]]
     assert len(lines) == count and all(line.startswith("train.py:2 gives attention_mask") for line in lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from .relations import report
@@ -33,7 +34,7 @@ def watch_padding(recorder: Any, kind: Any) -> None:
             if getattr(mask, "shape", None) == key_padding_mask.shape and not bool(mask.all()):
                 judged.append(name_line(frame))
                 hidden = key_padding_mask if key_padding_mask.dtype == mask.bool().dtype else key_padding_mask < 0
-                if hidden.equal(mask.bool()):
+                if hidden.equal(mask.bool()) and _shows_tokens(mask.bool(), [*_iter_values(frame)]):
                     text = f"{judged[0]} gives attention_mask, which is 1 for tokens, to {type(self).__name__} as its"
                     text += " key_padding_mask, whose ones are hidden: it attends to padding only"
                     report(recorder.folder, "documents", violations=[text])
@@ -41,6 +42,23 @@ def watch_padding(recorder: Any, kind: Any) -> None:
         return original(self, query, key, value, key_padding_mask, *rest, **named)
 
     kind.forward = forward
+
+
+def _shows_tokens(mask: Any, values: Collection[Any]) -> bool:
+    """Return whether a mask is True for tokens: of ids of its shape, it shows several and hides one, the padding.
+
+    A script's own mask may be True for padding.
+    """
+    ids = [own for own in values if getattr(own, "shape", None) == mask.shape and not own.dtype.is_floating_point]
+    return any(len(own[mask].unique()) > 1 == len(own[~mask].unique()) for own in ids)
+
+
+def _iter_values(frame: Any) -> Iterator[Any]:
+    """Yield what a script's function and its callers hold, also by name."""
+    while frame is not None:
+        for value in [*frame.f_locals.values()]:
+            yield from value.values() if isinstance(value, Mapping) else (value,)
+        frame = find_script_frame(frame.f_back)
 
 
 class AttentionWatch:
