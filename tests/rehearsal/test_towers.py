@@ -14,6 +14,7 @@ import pytest
 from attncheck.rehearsal import execution
 from attncheck.rehearsal.watcher import describe, towers
 from attncheck.rehearsal.watcher.absent import note
+from attncheck.rehearsal.worker.checks import update
 
 pytest.importorskip("transformers")
 
@@ -214,3 +215,23 @@ def test_a_script_builds_a_model_if_it_calls_its_class_itself(tmp_path: Path) ->
         script,
     )
     assert [model.found for model in script["made"]] == [[True], [True], [False], [False], [False]]
+
+
+TEXT = ("model.layers.0.mlp.weight", "model.layers.1.mlp.weight", "lm_head.weight")
+PICTURES = tuple(f"model.visual.blocks.{number}.mlp.weight" for number in range(6))
+
+
+@pytest.mark.parametrize(
+    ("trained", "frozen", "is_warned"),
+    [
+        (TEXT, PICTURES, False),  # as LLaMA-Factory's and ms-swift's defaults do
+        (TEXT[:1], (*TEXT[1:], *PICTURES), True),
+        ((*TEXT, PICTURES[0]), PICTURES[1:], True),
+    ],
+)
+def test_a_frozen_tower_is_no_warning(trained: tuple[str, ...], frozen: tuple[str, ...], is_warned: bool) -> None:
+    record = SimpleNamespace(trainable=trained, frozen=frozen, adapters={})
+    step = SimpleNamespace(objective=SimpleNamespace(is_documented=True))
+    evidence: Any = SimpleNamespace(taken=[record], freezes=False, step=step)
+    violations, warnings, notes = update._judge_frozen(evidence)
+    assert not violations and bool(warnings) == is_warned and len(notes) == 1

@@ -29,6 +29,7 @@ ROUNDED_AWAY = 0.95  # share of the weights
 PLAINLY_ROUNDED = ("torch.optim.", "bitsandbytes.", "apex.")  # by these Adams: neither stochastically, nor corrected
 KEPT = (Tensor, Mapping)  # a recorded tensor, and the shape of one that is too large
 LEAST_DECAY = 1e-5  # of a weight in each step: less is no more than 1% in 1000 steps
+TOWER = re.compile(r"vis(?:ion|ual)|audio|multi_modal_projector|mm_projector")  # in the names of parameters
 MOST_ROWS = 0.5  # a hook that zeroes the gradients of more rows than this freezes them
 MOST = 0.9  # share of the parameters: freezing this many is intentional
 NORM = re.compile(r"norm|(^|\.|_)ln(_|\.|\d|$)", re.IGNORECASE)
@@ -557,11 +558,14 @@ def _judge_frozen(evidence: Evidence) -> tuple[list[str], list[str], list[str]]:
     if not record.frozen or record.adapters or any(ADAPTER.search(n) for n in (*record.trainable, *record.frozen)):
         return [], [], []
     text = f"{len(record.trainable)} of {total} parameters are trained, without an adapter: {name(record.trainable)}"
-    if evidence.freezes:
+    # frameworks freeze a whole tower unless a setting trains it: llamafactory 0.9.5 hparams, ms-swift 4.6.0 freeze_vit
+    tower = () if any(map(TOWER.search, record.trainable)) else [*filter(TOWER.search, record.frozen)]
+    count, total = len(record.frozen) - len(tower), total - len(tower)
+    if evidence.freezes or not count:
         return [], [], [text]
-    if len(record.frozen) > MOST * total and evidence.step.objective.is_documented:
+    if count > MOST * total and evidence.step.objective.is_documented:
         return [f"{text}; the launch does not freeze the others"], [], []
-    return [], [text] if len(record.frozen) > total / 2 else [], [text]
+    return [], [text] if count > total / 2 else [], [text]
 
 
 def _find_untied(taken: Sequence[RankRecord]) -> Iterator[str]:
