@@ -201,22 +201,29 @@ def brief(completions: list[str], **columns: Any) -> list[float]:
     return [-float(len(text)) for text in completions]
 
 
+def fields(completions: list[str], order: list[dict[str, int]], **columns: Any) -> list[float]:
+    return [float(text.startswith("{") and json.loads(text) == own) for text, own in zip(completions, order)]
+
+
 @pytest.mark.parametrize(
-    ("function", "count"),
+    ("function", "kind"),
     [
-        (form(r"^<think>.*</think>\s*<answer>.*</answer>$"), 1),
-        (form(r"(?s)^<think>.*</think>\s*<answer>.*</answer>$"), 0),
-        (correct, 0),
-        (brief, 0),
-        (never, 1),
+        (form(r"^<think>.*</think>\s*<answer>.*</answer>$"), "violations"),
+        (form(r"(?s)^<think>.*</think>\s*<answer>.*</answer>$"), ""),
+        (correct, ""),
+        (fields, ""),
+        (brief, ""),
+        (never, "warnings"),  # it may want a form that nobody knows
     ],
 )
-def test_rewards_that_nothing_earns(encode: Any, function: Any, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewards_that_nothing_earns(encode: Any, function: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A `.` that matches no line break never matches the form that the prompt shows."""
     answers: dict[str, Any] = {}
     monkeypatch.setattr(own_rows, "leave", answers.update)
-    own_rows.judge_rewards([function], [{"prompt": FORM, "number": str(number)} for number in range(10)])
-    assert len(answers["violations"]) == count and not answers["warnings"], answers
+    rows = [{"prompt": FORM, "number": str(number), "order": {"count": number}} for number in range(10)]
+    own_rows.judge_rewards([function], rows)
+    counts = {name: len(answers[name]) for name in ("violations", "warnings")}
+    assert counts == {"violations": 0, "warnings": 0} | ({kind: 1} if kind else {}), answers
 
 
 def test_the_launchs_options_replace_the_rehearsals(monkeypatch: pytest.MonkeyPatch) -> None:

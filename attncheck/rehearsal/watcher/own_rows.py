@@ -604,14 +604,19 @@ def judge_rewards(functions: Any, dataset: Any) -> None:
                     f"as for no answer, and {max(joined):g} for the same without line breaks"
                 )
             elif len({*values}) == 1 and len(values) >= LEAST_ROWS:
-                known = {*inspect.signature(function).parameters} & {*rows[0]} - {"prompt", "prompts", "completions"}
-                text = f", also for those with their {', '.join(sorted(known))}" * bool(known)
-                (violations if known else warnings).append(
+                used = f", also for those with their {', '.join(_list_used(function, rows[0]))} in usual forms"
+                warnings.append(  # it may want another form
                     f"{name} returns {values[0]:g} for all {len(values)} completions made of the launch's own rows"
-                    f"{text}"
+                    f"{used * bool(_list_used(function, rows[0]))}"
                 )
     note = f"{len(called)} reward functions were called with completions made of {len(rows)} of the launch's own rows"
     leave({"violations": violations, "warnings": warnings, "notes": [note] if called else []})
+
+
+def _list_used(function: Any, row: Mapping[str, Any]) -> list[str]:
+    """Return the columns of a row that a reward function takes by name."""
+    parameters = inspect.signature(function).parameters
+    return [name for name in row if name in parameters and name not in ("prompt", "prompts", "completions")]
 
 
 def _call_reward(function: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
@@ -620,7 +625,8 @@ def _call_reward(function: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
     for row in rows:
         prompt = row["prompt"]
         text = prompt if isinstance(prompt, str) else "\n".join(str(turn["content"]) for turn in prompt)
-        references = [value for name, value in row.items() if name != "prompt" and isinstance(value, str) and value]
+        values = [row[name] for name in _list_used(function, row) or row if name != "prompt"]
+        references = [value if isinstance(value, str) else json.dumps(value, default=str) for value in values if value]
         made += [("base", row, own) for own in NO_ANSWERS]
         for own in references[:MAX_REFERENCES] or ["1"]:
             if shown := _fill_form(text, own):
