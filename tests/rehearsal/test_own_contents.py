@@ -180,6 +180,17 @@ def test_the_rehearsals_rows_are_not_the_launchs_own(
         assert own_rows._is_made(tmp_path / folder / "data") is is_made
 
 
+@pytest.mark.parametrize("is_doubled", [True, False])
+def test_prompts_that_are_put_before_texts_that_have_them(encode: Any, is_doubled: bool) -> None:
+    draw, words = random.Random(0), [*WORDS, *(f"{word}s" for word in WORDS)]
+    prompts = [" ".join(draw.sample(words, 9)) for _ in range(10)]
+    own_rows.OWN[0]["rows"] = [{"text": f"{prompt} {draw.choice(words)}"} for prompt in prompts]
+    before = prompts if is_doubled else [""] * 10
+    texts = [f"{prompt} {row['text']}" for prompt, row in zip(before, own_rows.OWN[0]["rows"])]
+    answers = judge(batch_rows([encode(text) for text in texts]))
+    assert len(answers["violations"]) == is_doubled, answers
+
+
 def form(pattern: str) -> Any:
     def reward(completions: list[str], **columns: Any) -> list[float]:
         import re

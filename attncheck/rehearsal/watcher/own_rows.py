@@ -393,6 +393,7 @@ def judge(rows: Sequence[Row], pairs: Sequence[tuple[Row, Row]]) -> dict[str, li
     names = ", ".join(dict.fromkeys(OWN[0]["names"])) or "the script"
     violations = [*judge_pairs(pairs, held)] if pairs else [*judge_rows(rows, distinct), *judge_labels(rows, held)]
     violations += OWN[0]["faults"]
+    violations += judge_repeats([row for row, _ in [side for pair in pairs for side in pair] or rows], encode, held)
     violations += judge_joins([side for pair in pairs for side in pair] or rows, held)
     lost = {} if pairs else judge_turns(rows, held)
     code = "; ".join(CODE.get("data", ())[:WORDS])
@@ -413,6 +414,24 @@ def judge_rows(rows: Sequence[Row], distinct: int) -> Iterator[str]:
             f"{count} of {len(rows)} rows of the batches are the same {len(ids)} tokens, although {distinct} of the "
             "launch's own rows differ"
         )
+
+
+def judge_repeats(rows: Sequence[tuple[int, ...]], encode: Any, held: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line if most rows begin with the same tokens twice, as a prompt that is put before a text with it."""
+    doubled = [size for size in map(_measure_repeat, rows) if size]
+    own = sum(bool(_measure_repeat(encode(text).ids)) for row in held for text in _list_texts(row))
+    if len(doubled) >= max(LEAST_ROWS, SWAPPED * len(rows)) and own < len(held) / 2:
+        yield (
+            f"{len(doubled)} of {len(rows)} rows of the batches begin with the same tokens twice, up to {max(doubled)}, "
+            "which the launch's own rows have once: a prompt is put before a text that already begins with it"
+        )
+
+
+def _measure_repeat(row: Sequence[int]) -> int:
+    """Return the number of tokens with which a row begins twice, 0 for few of them."""
+    ids = tuple(row)
+    places = (n for n in range(LEAST_ROWS, len(ids) // 2 + 1) if ids[n : n + LEAST_ROWS] == ids[:LEAST_ROWS])
+    return next((n for n in places if ids[:n] == ids[n : 2 * n]), 0)
 
 
 def judge_labels(rows: Sequence[Row], held: Sequence[Mapping[str, Any]]) -> Iterator[str]:
