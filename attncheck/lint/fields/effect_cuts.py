@@ -8,6 +8,7 @@ cleaned inside. For a script with known options, its default effects are switche
 Positional arguments and one-letter options without a known long form are kept, because their names have no words.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -30,6 +31,7 @@ HARMLESS = (*OFF_VALUES, "disable", "disabled", "never", "console", "-1", "{}")
 TRUTH = tuple(value for value in (*ON_VALUES, *OFF_VALUES) if value)
 SWITCH_EFFECTS = ("overwrite", "remote_code")  # these take no value except a boolean
 LAUNCHER_EFFECTS = ("place", "secret")
+CONFIG_ENDINGS = (".yaml", ".yml", ".json")
 ENDING = re.compile(r"(?<=[^/])\.\w{1,8}$")  # extension of a file name
 
 
@@ -69,8 +71,11 @@ def cut_effects(
     ]
     program = launch.whole[first:] or launch.words  # includes "$@", which the shell adds and `words` omits
     words = [word for group in split_options(program, launch.program) for word in command.cut(group)]
-    words += command.list_defaults(launch) if words and words[0].text.endswith(".py") else ()
+    defaults = [*command.list_defaults(launch)] if words and words[0].text.endswith(".py") else []
     file = cutter.cut_file(launch.file, launch.entries) if launch.file is not None else None
+    if file is not None and [word.text.endswith(CONFIG_ENDINGS) for word in words] == [False, True]:
+        file, defaults = _add_keys(file, defaults), []  # scripts read a file if it is their only argument
+    words += command.make_words(launch, defaults)
     changed = replace(launch, words=tuple(words), whole=(*before, *words) if launch.whole else launch.whole[:first])
     if file is not None:
         source = file if launch.source is launch.file or launch.source == launch.file else launch.source
@@ -197,7 +202,14 @@ class _Command:
         word = replace(last, text=text, known=True, shell="")
         return (group[0], word) if len(group) > 1 else (word,)
 
-    def list_defaults(self, launch: Launch) -> Iterator[Word]:
+    def make_words(self, launch: Launch, options: Iterable[tuple[str, str]]) -> Iterator[Word]:
+        """Yield options as the program takes them."""
+        is_option = self.program is not None and self.program.style in ("argparse", "dataclasses")
+        for name, value in options:
+            added = (f"--{name}", value) if is_option else (f"{name}={value}",)
+            yield from (replace(launch.words[0], text=text, shell="", known=True) for text in added)
+
+    def list_defaults(self, launch: Launch) -> Iterator[tuple[str, str]]:
         """Yield the options that prevent the default effects of the user's script."""
         if self.program is None:
             return
@@ -210,9 +222,7 @@ class _Command:
             value = self._switch_off(name, option)
             if value:
                 places.add(option.place)
-                is_option = self.program.style in ("argparse", "dataclasses")
-                added = (f"--{name}", value) if is_option else (f"{name}={value}",)
-                yield from (replace(launch.words[0], text=text, shell="", known=True) for text in added)
+                yield name, value
 
     def _switch_off(self, name: str, option: ProgramOption) -> str:
         """Return the value that disables an option; "" if it has no effect by default, or if no such value is known."""
@@ -225,6 +235,14 @@ class _Command:
         is_parsed = self.program is not None and self.program.style != "argparse"  # otherwise bool("false") is true
         off = [choice for choice in option.choices if is_harmless(choice)]
         return off[0] if effect and off else "false" if effect and default is True and is_parsed else ""
+
+
+def _add_keys(file: Source, values: Iterable[tuple[str, str]]) -> Source:
+    """Return a configuration file with further keys, as far as it takes them."""
+    for name, value in values:
+        with contextlib.suppress(ValueError):
+            file = replace(file, text=editing.apply_edits(file, [editing.add_key(file, name, value)]))
+    return file
 
 
 def is_folder(path: str) -> bool:

@@ -346,6 +346,18 @@ def test_what_a_script_does_by_default_is_set(tmp_path: Path) -> None:
     assert "--tracker none" in command and "input_dir" not in command and effects.left_out == ("--clean",)
 
 
+def test_a_file_that_is_the_only_argument_stays_so(tmp_path: Path) -> None:
+    """`if len(sys.argv) == 2 and sys.argv[1].endswith(".yaml")`: LLaMA-Factory 0.9.2, and transformers' examples."""
+    (tmp_path / "train.py").write_text(PARSER)
+    files = {"own.yaml": "model_name_or_path: a/b\ndata_path: data.json\nlr: 1e-4\nepochs: 1\noutput_dir: out\n"}
+    script = tmp_path / "train.py"
+    for options, is_alone in (("", True), (" --lr 1e-5", False)):
+        _, _, command = cut_wholly(f"python {script} own.yaml{options}\n", files=files, name=str(tmp_path / "run.sh"))
+        words, _, text = command.partition("\n")
+        assert ("--log-file" in words) != is_alone and ("log-file" in text) == is_alone, command
+        assert f"{STAGE}/job/output/log_file.log" in command
+
+
 def test_remote_code_and_adapters_stay_where_they_are_allowed() -> None:
     """Of a launch whose model is its own its adapter fits; its code is trusted if the user says so."""
     text = launches.TRL.replace("--packing", "--trust_remote_code --model_init_kwargs '{\"trust_remote_code\": true}'")
