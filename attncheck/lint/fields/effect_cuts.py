@@ -8,7 +8,6 @@ cleaned inside. For a script with known options, its default effects are switche
 Positional arguments and one-letter options without a known long form are kept, because their names have no words.
 """
 
-import contextlib
 import json
 import os
 import re
@@ -73,9 +72,10 @@ def cut_effects(
     words = [word for group in split_options(program, launch.program) for word in command.cut(group)]
     defaults = [*command.list_defaults(launch)] if words and words[0].text.endswith(".py") else []
     file = cutter.cut_file(launch.file, launch.entries) if launch.file is not None else None
-    if file is not None and [word.text.endswith(CONFIG_ENDINGS) for word in words] == [False, True]:
+    is_alone = [word.text.endswith(CONFIG_ENDINGS) for word in words] == [False, True]
+    if file is not None and is_alone and defaults and is_option(defaults[0].text):
         file, defaults = _add_keys(file, defaults), []  # scripts read a file if it is their only argument
-    words += command.make_words(launch, defaults)
+    words += defaults
     changed = replace(launch, words=tuple(words), whole=(*before, *words) if launch.whole else launch.whole[:first])
     if file is not None:
         source = file if launch.source is launch.file or launch.source == launch.file else launch.source
@@ -202,14 +202,7 @@ class _Command:
         word = replace(last, text=text, known=True, shell="")
         return (group[0], word) if len(group) > 1 else (word,)
 
-    def make_words(self, launch: Launch, options: Iterable[tuple[str, str]]) -> Iterator[Word]:
-        """Yield options as the program takes them."""
-        is_option = self.program is not None and self.program.style in ("argparse", "dataclasses")
-        for name, value in options:
-            added = (f"--{name}", value) if is_option else (f"{name}={value}",)
-            yield from (replace(launch.words[0], text=text, shell="", known=True) for text in added)
-
-    def list_defaults(self, launch: Launch) -> Iterator[tuple[str, str]]:
+    def list_defaults(self, launch: Launch) -> Iterator[Word]:
         """Yield the options that prevent the default effects of the user's script."""
         if self.program is None:
             return
@@ -222,7 +215,9 @@ class _Command:
             value = self._switch_off(name, option)
             if value:
                 places.add(option.place)
-                yield name, value
+                is_option = self.program.style in ("argparse", "dataclasses")
+                added = (f"--{name}", value) if is_option else (f"{name}={value}",)
+                yield from (replace(launch.words[0], text=text, shell="", known=True) for text in added)
 
     def _switch_off(self, name: str, option: ProgramOption) -> str:
         """Return the value that disables an option; "" if it has no effect by default, or if no such value is known."""
@@ -237,11 +232,11 @@ class _Command:
         return off[0] if effect and off else "false" if effect and default is True and is_parsed else ""
 
 
-def _add_keys(file: Source, values: Iterable[tuple[str, str]]) -> Source:
-    """Return a configuration file with further keys, as far as it takes them."""
-    for name, value in values:
-        with contextlib.suppress(ValueError):
-            file = replace(file, text=editing.apply_edits(file, [editing.add_key(file, name, value)]))
+def _add_keys(file: Source, options: Sequence[Word]) -> Source:
+    """Return a configuration file with options, each with its value, as further keys."""
+    for option, value in zip(options[::2], options[1::2]):
+        key = editing.add_key(file, option.text.removeprefix("--"), value.text)
+        file = replace(file, text=editing.apply_edits(file, [key]))
     return file
 
 
