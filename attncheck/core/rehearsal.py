@@ -90,7 +90,6 @@ class PolicyGradient:
     is_sum: bool = False
     divisor: float = 1.0
     temperature: float = 1.0  # the logits are divided by it
-    advantage: float = 0.0  # of a prompt's two responses, if one has the reward 1 and the other 0; 0.0: not known
 
     def describe(self, mean: str) -> str:
         """Return the loss in words; `mean` describes the mean of −log p that it would otherwise be."""

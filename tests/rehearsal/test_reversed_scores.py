@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from attncheck.core.rehearsal import Objective, PolicyGradient
 from attncheck.rehearsal.worker.checks.loss import _find_reversed_scores, _find_wrong_groups
 from attncheck.rehearsal.worker.rollouts import list_group_advantages
 
@@ -53,29 +52,26 @@ def test_scores_of_the_wrong_direction(slopes: tuple[float, ...], wrong: int, co
 def test_advantages_are_those_of_a_prompts_own_group(advantages: dict[int, float], text: str) -> None:
     documents = [(f"question {number // 2}", f"answer {number}") for number in range(6)]
     rollouts = [[SimpleNamespace(document=number, advantage=value) for number, value in advantages.items()]]
-    step = SimpleNamespace(index=SimpleNamespace(documents=documents), objective=Objective())
+    step = SimpleNamespace(index=SimpleNamespace(documents=documents))
     evidence: Any = SimpleNamespace(step=step, rollouts=rollouts, replaces_rewards=True, taken=[])
     faults = list(_find_wrong_groups(evidence, list_group_advantages(evidence)))
     assert len(faults) == bool(text) and all(fault.startswith(text) for fault in faults)
 
 
 @pytest.mark.parametrize(
-    ("advantages", "documented", "code", "count"),
+    ("advantages", "scaling", "count"),
     [
-        ((0.5, -0.5), 0.707, {"of_trl": []}, 1),  # not divided by the standard deviation
-        ((0.707, -0.707), 0.5, {"of_trl": []}, 1),
-        ((0.707, -0.707), 0.707, {"of_trl": []}, 0),
-        ((0.5, -0.5), 0.0, {"of_trl": []}, 0),  # by the batch's, which rewards of other prompts decide
-        ((0.5, -0.5), 0.707, {}, 0),  # a script's own trainer
+        ((0.5, -0.5), ["True"], 1),  # not divided by the standard deviation
+        ((0.707, -0.707), ["none"], 1),
+        ((0.707, -0.707), ["group"], 0),
+        ((0.5, -0.5), ["batch"], 0),  # which rewards of other prompts decide
+        ((0.5, -0.5), [], 0),  # a script's own trainer
     ],
 )
-def test_advantages_are_scaled_as_documented(
-    advantages: tuple[float, float], documented: float, code: dict[str, Any], count: int
-) -> None:
+def test_advantages_are_scaled_as_documented(advantages: tuple[float, float], scaling: list[str], count: int) -> None:
     documents = [("question", "one"), ("question", "other")]
     rollouts = [[SimpleNamespace(document=number, advantage=value) for number, value in enumerate(advantages)]]
-    objective = Objective(policy=PolicyGradient(advantage=documented))
-    step = SimpleNamespace(index=SimpleNamespace(documents=documents), objective=objective)
-    taken = [SimpleNamespace(code=code)]
+    step = SimpleNamespace(index=SimpleNamespace(documents=documents))
+    taken = [SimpleNamespace(code={"scaling": scaling})]
     evidence: Any = SimpleNamespace(step=step, rollouts=rollouts, replaces_rewards=True, taken=taken)
     assert len([*_find_wrong_groups(evidence, list_group_advantages(evidence))]) == count

@@ -29,6 +29,8 @@ from attncheck_watcher.randomness import keep_randomness  # type: ignore[import-
 from attncheck_watcher.script_code import CODE  # type: ignore[import-not-found]
 
 LOG_PROBABILITIES = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
+# The setting of several rewards, and the value with which one is the sum (trl 1.16.0 trainer/grpo_config.py).
+AGGREGATION = ("multi_objective_aggregation", "sum_then_normalize")
 TENSORS = {"advantages", "prompt_ids", "prompt_mask", "completion_ids", "completion_mask"}  # of a batch
 WORD = re.compile(r"w(\d+)")  # decoded without spaces by some tokenizer classes
 REWARD_SECONDS = 5.0  # for calling a script's reward functions, which may wait for a server
@@ -221,7 +223,8 @@ def _record_losses(trainer: Any) -> None:
     @functools.wraps(start)
     def initialize(self: Any, *arguments: Any, **options: Any) -> None:
         start(self, *arguments, **options)
-        CODE.update({"of_trl": [type(self).__name__]} if type(self).__module__.startswith("trl.") else {})
+        if type(self).__module__.startswith("trl.") and getattr(self.args, *AGGREGATION) == AGGREGATION[1]:
+            CODE["scaling"] = [str(getattr(self.args, "scale_rewards", ""))]
         for name in LOG_PROBABILITIES:
             if hasattr(self, name):  # its class may override TRL's
                 setattr(self, name, _keep_result(getattr(self, name), seen))

@@ -32,9 +32,6 @@ NORMALISATIONS: dict[str, Normalisation] = {
     "cispo": "step_tokens",
     "rloo": "document_sums",
 }
-# Of rewards 1 and 0 of a group of two: the reward less the mean, divided by the group's standard deviation by default
-# (grpo_config.py: `scale_rewards`).
-ADVANTAGES = {**dict.fromkeys(("group", "true"), 0.5**0.5), **dict.fromkeys(("none", "false"), 0.5)}
 LEFT_OUT = (
     *("use_vllm", "use_transformers_paged", "use_transformers_continuous_batching", "generation_batch_size"),
     *("steps_per_generation", "num_generations_eval", "max_prompt_length", "log_completions"),
@@ -96,10 +93,7 @@ def read_policy(job: Job, is_own_script: bool) -> tuple[DataForm, Objective] | s
     default = "1" if is_at_least(job.version, "0.17") else "0.9"
     divides = is_at_least(job.version, "0.16")  # logits are divided by the temperature
     temperature = float(get_setting(job, "temperature") or default) if divides else 1.0
-    scaling = (get_setting(job, "scale_rewards") or "group").lower()
-    is_plain = not is_rloo and get_setting(job, "multi_objective_aggregation") is None
-    advantage = ADVANTAGES.get(scaling, 0.0) if is_plain else 0.0
-    policy = PolicyGradient(loss != "cispo", divisor=divisor, temperature=temperature, advantage=advantage)
+    policy = PolicyGradient(of_ratio=loss != "cispo", divisor=divisor, temperature=temperature)
     source = f"trl {job.version} trainer/{job.trainer}_trainer.py: {loss}"
     form: DataForm = "prompt_texts" if is_own_script else "prompts"
     return form, Objective("assistant", (NORMALISATIONS[loss],), source, policy)

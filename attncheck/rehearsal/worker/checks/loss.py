@@ -33,9 +33,12 @@ WRONG_ADVANTAGES = (
     "prompts give their rewarded response no larger advantage than the other one: the advantages are those of other "
     "responses, or are not computed within each prompt's own group"
 )
+# Of rewards 1 and 0 of a prompt's two responses, by TRL's `scale_rewards`: divided by their standard deviation, or not
+# (1.16.0 trainer/grpo_config.py; before 0.22 it is a bool).
+ADVANTAGES = {**dict.fromkeys(("group", "True"), 0.5**0.5), **dict.fromkeys(("none", "False"), 0.5)}
 SCALING = (
-    "two responses of a prompt, with rewards 1 and 0, have the advantages {}, which are {:.3g} and its negative by the "
-    "documentation of scale_rewards"
+    "two responses of a prompt, with rewards 1 and 0, have the advantages {}, which should be {:.3g} and its negative "
+    "with scale_rewards={}"
 )
 SCALED = 0.02  # of an advantage
 MIXED_GROUPS = (
@@ -73,16 +76,11 @@ def _find_wrong_groups(evidence: Evidence, pairs: Sequence[tuple[float, float]])
     elif evidence.replaces_rewards and not pairs and len(evidence.rollouts[0]) > 2:
         # A script may choose some responses of each group; a prompt's first one is always the rewarded one.
         yield from [MIXED_GROUPS] * all(rollout.document % 2 == 0 for rollout in evidence.rollouts[0])
-    elif (expected := _read_advantage(evidence)) and pairs:
-        wrong = sum(max(abs(own - expected), abs(other + expected)) > SCALED for own, other in pairs)
-        if wrong == len(pairs):
-            yield SCALING.format("{:.3g} and {:.3g}".format(*pairs[0]), expected)
-
-
-def _read_advantage(evidence: Evidence) -> float:
-    """Return the documented advantage of a rewarded response, 0.0 if it is not known, or a script's own trainer's."""
-    policy, is_plain = evidence.step.objective.policy, any("of_trl" in record.code for record in evidence.taken)
-    return policy.advantage if policy is not None and is_plain else 0.0
+    elif pairs:
+        scaling = [own for record in evidence.taken for own in record.code.get("scaling", ())][:1]
+        expected = next((ADVANTAGES[own] for own in scaling if own in ADVANTAGES), 0.0)
+        if expected and all(max(abs(own - expected), abs(other + expected)) > SCALED for own, other in pairs):
+            yield SCALING.format("{:.3g} and {:.3g}".format(*pairs[0]), expected, scaling[0])
 
 
 def _compare_loss(evidence: Evidence) -> CheckResult:
