@@ -122,6 +122,7 @@ def make_rows(first: int, count: int, fault: str = "") -> list[dict[str, list[in
         ("halved", "warnings", "a batch of 8 rows has the evaluation loss"),
         ("error", "notes", "evaluating ends with ValueError: no such column"),
         ("rows", "warnings", "12 of 12 rows of the evaluation are those of training rows"),
+        ("stream", "warnings", "12 of 12 rows of the evaluation are those of training rows"),
         ("reworded", "warnings", "12 of 12 rows' targets of the evaluation"),
         (
             "averaged",
@@ -141,7 +142,9 @@ def test_an_evaluation_runs_and_is_repeated(
     for name, value in (("CONTINUES", ""), ("ROWS", "rows"), ("WATCH", str(tmp_path))):
         monkeypatch.setenv(f"ATTNCHECK_{name}", value)
     (tmp_path / "data-set-1").touch()
-    trained = make_rows(30 if fault not in ("rows", "reworded") else 3, 12)
+    trained: Any = make_rows(30 if fault not in ("rows", "stream", "reworded") else 3, 12)
+    if fault == "stream":
+        trained = map(dict, trained)
     trainer = Evaluating(fault, trained, make_rows(3, 12, fault))
     if fault == "several":
         trainer.eval_dataset = {"first": trainer.eval_dataset}

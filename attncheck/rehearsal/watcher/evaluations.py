@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import os
+import time
 import traceback
 from collections.abc import Iterator
 from typing import Any
 
-from .continuing import digest, shorten
+from .continuing import READING_SECONDS, digest, shorten
 from .modules import describe_code, is_foreign
 from .relations import ask_in_fork, read_given
 
@@ -63,7 +65,9 @@ def _evaluate_twice(trainer: Any, rows: Any, answers: dict[str, Any]) -> None:
     trainer.model.register_forward_pre_hook(keep, with_kwargs=True)
     losses, few = list[float](), shorten(rows, ROWS)
     before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
-    violations, warnings = list[str](), [*_iter_shared(trainer.train_dataset, rows)] if has_one_source() else []
+    violations, warnings = list[str](), list[str]()
+    with contextlib.suppress(Exception):  # a stream may end with an error
+        warnings += _iter_shared(trainer.train_dataset, rows) if has_one_source() else ()
     try:
         for _ in range(2):
             seen.append([])
@@ -137,10 +141,12 @@ def _iter_shared(trained: Any, rows: Any) -> Iterator[str]:
 
 
 def _read_rows(rows: Any) -> list[tuple[str, str]]:
-    """Return digests of the first rows' tokens and of their targets; "" for few targets, and nothing of streams."""
-    known = []
-    for number in range(min(len(rows), MAX_ROWS)) if hasattr(rows, "__len__") else ():
-        row = rows[number]
+    """Return digests of the first rows' tokens and of their targets; "" for few targets."""
+    known, until = [], time.monotonic() + READING_SECONDS
+    numbered = (rows[number] for number in range(len(rows))) if hasattr(rows, "__len__") else iter(rows)
+    for row in itertools.islice(numbered, MAX_ROWS):
+        if time.monotonic() > until:
+            break
         if "input_ids" not in row:  # pairs
             return []
         ids = [*row["input_ids"]]
