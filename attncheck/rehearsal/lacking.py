@@ -29,7 +29,10 @@ MISSING_IMAGE = re.compile(r"\bimages?\b(?! processor)", re.IGNORECASE)
 # The error of a script that continues without a field which it reads by `row.get("name")`.
 MISSING_OPTION = re.compile(r"'NoneType' object|UnboundLocalError: ")
 # Errors that an empty text causes.
-EMPTY = re.compile(r"Error: .*(?:\bempty\b|substring not found|index out of range|not enough values to unpack)")
+EMPTY = re.compile(
+    r"Error: .*(?:\bempty\b|substring not found|index out of range|not enough values to unpack|\b0 elements\b"
+    r"|numel\(\) == 0|with size 0\b|\bzero-size\b)"
+)
 # The error of a script that takes a known number of rows: "expected 729 rows, got 900".
 EXPECTED = re.compile(rf"expect\w*\D{{1,30}}(\d+)\b.*\b{DOCUMENTS}\b", re.IGNORECASE)
 # The error of a launch whose model has no head: the own code of a model may have one in the class for `AutoModel`.
