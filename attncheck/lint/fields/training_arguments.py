@@ -1,6 +1,6 @@
 """The training arguments that transformers renamed; every framework on its Trainer takes them.
 
-Source: training_args.py in the wheels of transformers 4.40.2 to 5.23.0; 4.57.6 names the successors in its help.
+Source: training_args.py in the wheels of transformers 4.28.1 to 5.23.0; 4.57.6 names the successors in its help.
 """
 
 from collections.abc import Mapping

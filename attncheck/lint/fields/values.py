@@ -241,7 +241,7 @@ def _list_parts(
 NO_VALUE = "has no value"  # of an option that needs one
 VALUE_KINDS = ("int", "float", "str", "list", "dict")
 # HfArgumentParser, by releases of transformers; TRL's own copy since 1.0 (scripts/_hf_argparser.py) does the same.
-HF_ARGUMENT_PARSER = (Constraint("transformers 5.23.0 hf_argparser.py:204-247, _parse_dataclass_field", "4.40.2"),)
+HF_ARGUMENT_PARSER = (Constraint("transformers 5.23.0 hf_argparser.py:204-247, _parse_dataclass_field", "4.28.1"),)
 
 BOTH_HALVES = "transformers 5.17.0 training_args.py:1752: if self.fp16 and self.bf16: raise ValueError; 4.31.0:1333"
 OFF = ("", "[]", "false", "False")

@@ -2,7 +2,7 @@
 
 It is tried after all other frameworks. The script's own options are unknown, except some common ones
 (`--attn_implementation`, `--torch_dtype`). Only names that TrainingArguments had in some release are judged. Releases
-4.40 to 5.23 (training_args.py): `evaluation_strategy` was removed in 4.51, some twenty names in 5.0, `logging_dir` and
+4.28 to 5.23 (training_args.py): `evaluation_strategy` was removed in 4.51, some twenty names in 5.0, `logging_dir` and
 `warmup_ratio` in 5.15. In 5.23 gradient_checkpointing has no default, so `--gradient_checkpointing` without a value is
 refused.
 """
