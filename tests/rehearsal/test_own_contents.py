@@ -212,29 +212,57 @@ def brief(completions: list[str], **columns: Any) -> list[float]:
     return [-float(len(text)) for text in completions]
 
 
-def fields(completions: list[str], order: list[dict[str, int]], **columns: Any) -> list[float]:
-    return [float(text.startswith("{") and json.loads(text) == own) for text, own in zip(completions, order)]
+def swallow(completions: list[str], expected: list[Any], **columns: Any) -> list[float]:
+    rewards = []
+    for text, own in zip(completions, expected):
+        try:
+            rewards.append(float(text == str(json.loads(own)) if columns["is_wrong"] else json.loads(text) == own))
+        except Exception:
+            rewards.append(0.0)
+    return rewards
+
+
+@pytest.mark.parametrize("is_wrong", [True, False])
+def test_an_error_that_a_reward_catches_each_time(is_wrong: bool, encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of the completion, which is no JSON, is what a reward catches."""
+    answers: dict[str, Any] = {}
+    monkeypatch.setattr(own_rows, "leave", answers.update)
+
+    def reward(completions: list[str], expected: list[Any], **columns: Any) -> list[float]:
+        return swallow(completions, expected, is_wrong=is_wrong)
+
+    own_rows.judge_rewards([reward], [{"prompt": "Sort.", "expected": {"a": n}} for n in range(10)])
+    assert len(answers["violations"]) == is_wrong and ("catches TypeError" in json.dumps(answers)) == is_wrong, answers
+
+
+def right_order(completions: list[str], expected: list[Any], **columns: Any) -> list[float]:
+    return [float(text == f"json:{json.dumps(own)}") for text, own in zip(completions, expected)]
+
+
+def test_a_reward_for_a_form_of_its_own_is_no_fault(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No completion that is made may have it, unless the prompt shows the form."""
+    answers: dict[str, Any] = {}
+    monkeypatch.setattr(own_rows, "leave", answers.update)
+    own_rows.judge_rewards([right_order], [{"prompt": "Sort.", "expected": {"a": n}} for n in range(10)])
+    assert not answers["violations"] and "right_order" in answers["notes"][1]
 
 
 @pytest.mark.parametrize(
-    ("function", "kind"),
+    ("function", "count"),
     [
-        (form(r"^<think>.*</think>\s*<answer>.*</answer>$"), "violations"),
-        (form(r"(?s)^<think>.*</think>\s*<answer>.*</answer>$"), ""),
-        (correct, ""),
-        (fields, ""),
-        (brief, ""),
-        (never, "warnings"),  # it may want a form that nobody knows
+        (form(r"^<think>.*</think>\s*<answer>.*</answer>$"), 1),
+        (form(r"(?s)^<think>.*</think>\s*<answer>.*</answer>$"), 0),
+        (correct, 0),
+        (brief, 0),
+        (never, 1),
     ],
 )
-def test_rewards_that_nothing_earns(encode: Any, function: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewards_that_nothing_earns(encode: Any, function: Any, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A `.` that matches no line break never matches the form that the prompt shows."""
     answers: dict[str, Any] = {}
     monkeypatch.setattr(own_rows, "leave", answers.update)
-    rows = [{"prompt": FORM, "number": str(number), "order": {"count": number}} for number in range(10)]
-    own_rows.judge_rewards([function], rows)
-    counts = {name: len(answers[name]) for name in ("violations", "warnings")}
-    assert counts == {"violations": 0, "warnings": 0} | ({kind: 1} if kind else {}), answers
+    own_rows.judge_rewards([function], [{"prompt": FORM, "number": str(number)} for number in range(10)])
+    assert len(answers["violations"]) == count, answers
 
 
 def test_the_launchs_options_replace_the_rehearsals(monkeypatch: pytest.MonkeyPatch) -> None:

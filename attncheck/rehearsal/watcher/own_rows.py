@@ -31,14 +31,14 @@ from typing import Any, NoReturn
 
 from .absent import note
 from .continuing import FORKED, leave_records, wait_for
-from .modules import describe_code, is_foreign
+from .modules import describe_code, is_foreign, unwrap
 from .script_code import CODE, find_script_frame, name_line
 
 MAX_ROWS = 500  # of each file or data set, spread over it
 PARSER_FRAMES = 5  # of argparse's and transformers' parsers, between the script and the method
 MAX_FOLDERS = 2000  # that are compared before and after the fork
 MAX_BYTES = 4 << 20  # of a file that is opened whole
-SECONDS = 28  # for all, less than the launch waits
+SECONDS, WAITING_SECONDS = 28, 75.0  # of a processor for all, and of the launch, whose machine may be busy
 READING_SECONDS = 8.0  # for the batches
 LEAST_ROWS = 8  # of which something is concluded
 SAME_ROWS, SAME_PAIRS, SWAPPED, UNLABELLED = 0.1, 0.5, 0.8, 0.5  # shares of the rows
@@ -53,6 +53,8 @@ SHOWN_FORM = re.compile(r"<(\w+)>(?s:.*)</\w+>")
 CONTENT = re.compile(r"<(\w+)>([^<]*)</\1>")
 UNREAD = "the contents of the launch's data are not known, because reading them ends"  # begins a note
 ROW = r"(?:ex|examples?|row|r|x|s|d|e|sample|item|record|entry)"  # a row's name in a script
+OF_CODE = (TypeError, NameError, ImportError)  # not of a completion
+TRL_NAMES = ("prompt", "prompts", "completions", "completion_ids")  # parameters that are no column
 NO_ANSWERS = ("", "no idea")
 FORMS = (
     *("{}", "The answer is {}", "The answer is {}.", "Answer: {}", "#### {}", "\\boxed{{{}}}", "```\n{}\n```"),
@@ -86,14 +88,14 @@ def begin() -> bool:
     before = _list_paths(places)
     process = os.fork()
     if process:
-        wait_for(process)
+        wait_for(process, WAITING_SECONDS)
         for path in sorted(_list_paths(places) - before, reverse=True):  # such as a cache
             with contextlib.suppress(OSError):
                 os.rmdir(path) if os.path.isdir(path) else os.remove(path)
         return False
     try:
         leave_records()
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         OWN.append({"path": os.path.join(folder, "own-rows.json"), "rows": [], "names": [], "faults": []})
         os.environ["ATTNCHECK_WATCH"] = tempfile.mkdtemp()  # its notes are the launch's own
         os.environ.pop("ATTNCHECK_CONTINUES", None)
@@ -422,7 +424,7 @@ def judge_repeats(rows: Sequence[tuple[int, ...]], encode: Any, held: Sequence[M
     own = sum(bool(_measure_repeat(encode(text).ids)) for row in held for text in _list_texts(row))
     if len(doubled) >= max(LEAST_ROWS, SWAPPED * len(rows)) and own < len(held) / 2:
         yield (
-            f"{len(doubled)} of {len(rows)} rows of the batches begin with the same tokens twice, up to {max(doubled)}, "
+            f"{len(doubled)} of {len(rows)} rows of the batches begin with the same tokens twice (≤ {max(doubled)}), "
             "which the launch's own rows have once: a prompt is put before a text that already begins with it"
         )
 
@@ -610,10 +612,11 @@ def judge_rewards(functions: Any, dataset: Any) -> None:
     """
     rows = [dataset[number] for number in range(min(len(dataset), MAX_PROMPTS))] if hasattr(dataset, "__len__") else []
     functions = [own for own in (functions if isinstance(functions, list) else [functions]) if is_foreign(own)]
-    violations, warnings, called = list[str](), list[str](), list[str]()
+    violations, notes, called = list[str](), list[str](), list[str]()
     for function in functions:
         with contextlib.suppress(Exception):  # a server or a package may be missing
-            rewards = _call_reward(function, rows)
+            with _list_caught(function) as errors:
+                rewards = _call_reward(function, rows)
             name, values = describe_code(function), [value for kind in rewards.values() for value in kind]
             called.append(name)
             shown, joined, base = (rewards[kind] for kind in ("shown", "joined", "base"))
@@ -622,20 +625,46 @@ def judge_rewards(functions: Any, dataset: Any) -> None:
                     f"{name} returns {base[0]:g} for all {len(shown)} completions in the form that the prompt shows, "
                     f"as for no answer, and {max(joined):g} for the same without line breaks"
                 )
+            elif errors and errors.most_common(1)[0][1] >= len(values) > 0:
+                kind, line = errors.most_common(1)[0][0]
+                text = f"{name} catches {kind} in its line {line} for each of {len(values)} completions"
+                violations.append(f"{text} made of the launch's own rows, and returns {values[0]:g}")
             elif len({*values}) == 1 and len(values) >= LEAST_ROWS:
-                used = f", also for those with their {', '.join(_list_used(function, rows[0]))} in usual forms"
-                warnings.append(  # it may want another form
-                    f"{name} returns {values[0]:g} for all {len(values)} completions made of the launch's own rows"
-                    f"{used * bool(_list_used(function, rows[0]))}"
+                # otherwise its form is the script's own, and perhaps none of those
+                (violations if shown and _list_references(function, rows[0]) else notes).append(
+                    f"{name} returns {values[0]:g} for all {len(values)} completions made of the launch's own rows, "
+                    "with each row's own references in usual forms, and in the prompt's if it shows one"
                 )
     note = f"{len(called)} reward functions were called with completions made of {len(rows)} of the launch's own rows"
-    leave({"violations": violations, "warnings": warnings, "notes": [note] if called else []})
+    leave({"violations": violations, "notes": [note, *notes] if called else []})
 
 
-def _list_used(function: Any, row: Mapping[str, Any]) -> list[str]:
-    """Return the columns of a row that a reward function takes by name."""
-    parameters = inspect.signature(function).parameters
-    return [name for name in row if name in parameters and name not in ("prompt", "prompts", "completions")]
+@contextlib.contextmanager
+def _list_caught(function: Any) -> Iterator[Counter[tuple[str, int]]]:
+    """Count the errors of code, with their lines, that are raised in a function's file; it may catch them.
+
+    None may be what a pattern that does not match returns.
+    """
+    errors, file = Counter[tuple[str, int]](), unwrap(function).__code__.co_filename
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename != file:
+            return None
+        if event == "exception" and isinstance(argument[1], OF_CODE) and "NoneType" not in str(argument[1]):
+            errors[argument[0].__name__, frame.f_lineno] += 1
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield errors
+    finally:
+        sys.settrace(None)
+
+
+def _list_references(function: Any, row: Mapping[str, Any]) -> list[str]:
+    """Return the columns that a reward function takes by name, at most those that completions are made of."""
+    names = [name for name in inspect.signature(function).parameters if name in row and name not in TRL_NAMES]
+    return names[:MAX_REFERENCES]
 
 
 def _call_reward(function: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
@@ -644,8 +673,9 @@ def _call_reward(function: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
     for row in rows:
         prompt = row["prompt"]
         text = prompt if isinstance(prompt, str) else "\n".join(str(turn["content"]) for turn in prompt)
-        values = [row[name] for name in _list_used(function, row) or row if name != "prompt"]
-        references = [value if isinstance(value, str) else json.dumps(value, default=str) for value in values if value]
+        names = _list_references(function, row) or [name for name in row if name not in TRL_NAMES]
+        values = [row[name] for name in names if row[name] not in ("", None)]
+        references = [own if isinstance(own, str) else json.dumps(own, default=str) for own in values]
         made += [("base", row, own) for own in NO_ANSWERS]
         for own in references[:MAX_REFERENCES] or ["1"]:
             if shown := _fill_form(text, own):
