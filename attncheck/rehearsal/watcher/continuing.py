@@ -237,13 +237,13 @@ def run_in_fork(answer: Callable[[str, dict[str, Any]], None], folder: str) -> d
     return result | {"seconds": round(usage.ru_utime + usage.ru_stime, 2)}
 
 
-def wait_for(process: int) -> Any:
+def wait_for(process: int, seconds: float = SECONDS) -> Any:
     """Return a fork's use of resources; it is killed if it does not end in time."""
     began, ended = time.monotonic(), 0
     while not ended:
         ended, _, usage = os.wait4(process, os.WNOHANG)
         time.sleep(0.02)
-        if not ended and time.monotonic() - began > SECONDS:
+        if not ended and time.monotonic() - began > seconds:
             os.kill(process, signal.SIGKILL)
     return usage
 
