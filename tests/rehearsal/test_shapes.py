@@ -296,6 +296,15 @@ def test_a_script_gets_what_it_lacks_also_without_its_reader_of_rows(
     assert cuts == [False] * has_reader + [has_reader] * 2
 
 
+def test_a_label_that_is_read_first_has_no_text() -> None:
+    """The field with a few words has them, and the other one has the text."""
+    rows = make_data(4, 0, "every")[1]
+    message = {"form": "every", "columns": ["team", "ticket"], "values": {"team": ["network", "travel"]}}
+    made, _ = fit_materials(rows, {**message, "own_columns": ["team", "ticket"]})
+    assert all(row.keys() == {"team", "ticket"} and len(row["ticket"]) > 20 for row in made), made
+    assert [row["team"] for row in made] == ["network", "travel"] * 2
+
+
 def end_launch(error: str, steps: int = 0) -> Any:
     return RehearsedLaunch(
         "train.sh", "", "", "", "", "", "", "", (CheckResult("run", violations=(error,)),), 0, 1, steps

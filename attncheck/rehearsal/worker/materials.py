@@ -487,7 +487,8 @@ def fit_rows(rows: list[dict[str, Any]], message: Mapping[str, Any]) -> tuple[li
     """Return rows with the fields that a script reads, in the shapes that it needs, and the names of these fields."""
     from attncheck.rehearsal.worker import shapes
 
-    columns, added = message.get("columns", ()), message.get("added", ())
+    columns = sorted(message.get("columns", ()), key=message.get("values", {}).__contains__)  # a label is no text
+    added = message.get("added", ())
     if message["form"] == "prompt_texts":
         columns = [name for name in columns if name not in TRL_COLUMNS or name in added]
         rows = [{name: value for name, value in row.items() if name not in TRL_COLUMNS} for row in rows]
