@@ -70,12 +70,10 @@ def cut_effects(
     ]
     program = launch.whole[first:] or launch.words  # includes "$@", which the shell adds and `words` omits
     words = [word for group in split_options(program, launch.program) for word in command.cut(group)]
-    defaults = [*command.list_defaults(launch)] if words and words[0].text.endswith(".py") else []
+    # scripts read a file if it is their only argument, and may not know a key of another release
+    is_alone = launch.file is not None and [word.text.endswith(CONFIG_ENDINGS) for word in words] == [False, True]
+    words += command.list_defaults(launch) if words and words[0].text.endswith(".py") and not is_alone else ()
     file = cutter.cut_file(launch.file, launch.entries) if launch.file is not None else None
-    is_alone = [word.text.endswith(CONFIG_ENDINGS) for word in words] == [False, True]
-    if file is not None and is_alone and defaults and is_option(defaults[0].text):
-        file, defaults = _add_keys(file, defaults), []  # scripts read a file if it is their only argument
-    words += defaults
     changed = replace(launch, words=tuple(words), whole=(*before, *words) if launch.whole else launch.whole[:first])
     if file is not None:
         source = file if launch.source is launch.file or launch.source == launch.file else launch.source
@@ -230,14 +228,6 @@ class _Command:
         is_parsed = self.program is not None and self.program.style != "argparse"  # otherwise bool("false") is true
         off = [choice for choice in option.choices if is_harmless(choice)]
         return off[0] if effect and off else "false" if effect and default is True and is_parsed else ""
-
-
-def _add_keys(file: Source, options: Sequence[Word]) -> Source:
-    """Return a configuration file with options, each with its value, as further keys."""
-    for option, value in zip(options[::2], options[1::2]):
-        key = editing.add_key(file, option.text.removeprefix("--"), value.text)
-        file = replace(file, text=editing.apply_edits(file, [key]))
-    return file
 
 
 def is_folder(path: str) -> bool:

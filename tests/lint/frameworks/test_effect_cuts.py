@@ -353,9 +353,7 @@ def test_a_file_that_is_the_only_argument_stays_so(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     for options, is_alone in (("", True), (" --lr 1e-5", False)):
         _, _, command = cut_wholly(f"python {script} own.yaml{options}\n", files=files, name=str(tmp_path / "run.sh"))
-        words, _, text = command.partition("\n")
-        assert ("--log-file" in words) != is_alone and ("log-file" in text) == is_alone, command
-        assert f"{STAGE}/job/output/log_file.log" in command
+        assert ("log-file" in command) != is_alone, command
 
 
 def test_remote_code_and_adapters_stay_where_they_are_allowed() -> None:
