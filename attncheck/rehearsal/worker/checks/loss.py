@@ -1,7 +1,7 @@
 """Compares the differentiated loss with the framework's documented mean, computed from each document's loss."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -44,6 +44,8 @@ SCALED = 0.02  # of an advantage
 MIXED_GROUPS = (
     "no prompt of the step has two responses: the rows of a group are not one prompt's, so advantages compare prompts"
 )
+PREDICTED: Mapping[Normalisation, Normalisation] = {"step_labels": "step_tokens", "rank_labels": "rank_tokens"}
+COUNTED = 0.05  # relative, of a loss
 TRAINED = 0.25  # mean gradient of a trained prediction at padding, as a share of other tokens'
 SMALL = 0.05  # share of the mean that is added to it, as by a regulariser
 
@@ -83,6 +85,19 @@ def _find_wrong_groups(evidence: Evidence, pairs: Sequence[tuple[float, float]])
             yield SCALING.format("{:.3g} and {:.3g}".format(*pairs[0]), expected, scaling[0])
 
 
+def _find_counted(evidence: Evidence, explanation: Explanation) -> Iterator[str]:
+    """Yield a line if a loss is much smaller because labels count that nothing predicts, as in rows of few tokens."""
+    name = explanation.definition.normalisation
+    if name in PREDICTED:
+        mean = compute_loss(evidence, replace(explanation.definition, normalisation=PREDICTED[name]))
+        share = 1 - compute_loss(evidence, explanation.definition) / mean
+        if share > COUNTED:
+            yield (
+                f"the loss and the gradients are {share:.0%} smaller than the mean over predicted tokens: the first "
+                "label of each row counts too, which nothing predicts (transformers 5.9.0 counts it, 5.15.0 does not)"
+            )
+
+
 def _compare_loss(evidence: Evidence) -> CheckResult:
     observed, explanation = evidence.observed_loss, explain_loss(evidence)
     means = [(compute_loss(evidence, definition), definition) for definition in documented(evidence)]
@@ -106,7 +121,10 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
                 f"{observed - expected:+.2g} is added to the loss, with less effect on the gradients than rounding"
             ]
             return CheckResult("loss", notes=tuple(notes))
-        return CheckResult("loss", measures=(Measure(name, error, loss_limit(evidence)),), notes=tuple(notes))
+        measures = (Measure(name, error, loss_limit(evidence)),)
+        return CheckResult(
+            "loss", measures=measures, warnings=(*_find_counted(evidence, explanation),), notes=(*notes,)
+        )
     measure = Measure(name, error, loss_limit(evidence))
     ranks = len(evidence.step.ranks)
     above = [value + math.log(ranks) for value, _ in means]
