@@ -223,7 +223,8 @@ def _record_losses(trainer: Any) -> None:
     @functools.wraps(start)
     def initialize(self: Any, *arguments: Any, **options: Any) -> None:
         start(self, *arguments, **options)
-        if type(self).__module__.startswith("trl.") and getattr(self.args, *AGGREGATION) == AGGREGATION[1]:
+        is_plain = getattr(self.args, *AGGREGATION) == AGGREGATION[1] and getattr(self, "num_generations", 0) == 2
+        if is_plain and type(self).__module__.startswith("trl."):
             CODE["scaling"] = [str(getattr(self.args, "scale_rewards", ""))]
         for name in LOG_PROBABILITIES:
             if hasattr(self, name):  # its class may override TRL's
