@@ -1583,3 +1583,17 @@ def test_an_end_that_pads_has_no_loss(tmp_path: Path, line: str, more: str, vers
     program = PADDED_PROGRAM.replace("LINE", line).replace("MORE", more)
     report = lint_text(tmp_path, program, "python train.py\n", f"h100x8,trl={version},transformers=4.46.3")
     assert len([finding for finding in report.findings if "eos_token gets no loss" in finding.message]) == count
+
+
+@pytest.mark.parametrize("prefix", ["debugpy --listen 5678 --wait-for-client", "pdb", "cProfile -o p", "coverage run"])
+def test_a_debugger_runs_the_program_behind_it(tmp_path: Path, prefix: str) -> None:
+    report = lint_text(tmp_path, "from trl import SFTTrainer\nSFTTrainer()\n", f"python -m {prefix} train.py --bf16 1")
+    assert find_jobs(report) == ["trl sft"]
+
+
+@pytest.mark.parametrize(("last", "count"), [("--vllm_num_engines 2", 0), ("--max_epochs 1", 1)])
+def test_a_variable_that_branches_set_is_each_of_its_values(tmp_path: Path, last: str, count: int) -> None:
+    branches = f'if [ "$1" = 1 ]; then S="{last}"; elif [ "$1" = 2 ]; then S="{last} --bf16"; else exit 1; fi\n'
+    command = "python3 -m openrlhf.cli.train_ppo_ray $S --packing_samples --flash_attn --pretrain m --prompt_data d"
+    report = lint_text(tmp_path, "", f"{branches}{command} --remote_rm_url u", "h100x8,openrlhf=0.5.8")
+    assert sum("without --vllm_num_engines" in finding.message for finding in report.findings) == count
