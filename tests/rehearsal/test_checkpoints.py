@@ -121,3 +121,26 @@ def test_weights_that_are_kept_must_not_change(
     )
     scope["train"](model, optimizer)
     assert [text.partition(" in train.py:11 ")[0] for text in reports] == [name] * bool(name)
+
+
+@pytest.mark.parametrize(
+    ("value", "count"), [("model.state_dict()", 1), ("{k: v.cpu() for k, v in model.state_dict().items()}", 0)]
+)
+def test_a_state_without_a_copy_restores_nothing(
+    value: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No step follows it: a launch that is taken to its end takes none. On a GPU, `cpu` copies."""
+    for name in ("state_dict", "load_state_dict"):
+        monkeypatch.setattr(torch.nn.Module, name, getattr(torch.nn.Module, name))
+    reports = list[str]()
+    watch_kept(torch.nn.Module, lambda hook: None, lambda check, violations: reports.extend(violations))
+    watch_checkpoints(torch.nn.Module)
+    script = tmp_path / "train.py"
+    text = f"def train(model):\n    for epoch in range(2):\n        best = {value}\n    model.load_state_dict(best)\n"
+    script.write_text(text)
+    scope: dict[str, Any] = {"__file__": str(script)}
+    exec(compile(text, str(script), "exec"), scope)
+    scope["train"](Model())
+    assert len(reports) == count and all(
+        line.startswith("train.py:4 loads the model's own tensors") for line in reports
+    )

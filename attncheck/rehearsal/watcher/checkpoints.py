@@ -19,12 +19,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from .absent import is_script, note
-from .script_code import CODE, name_line
+from .script_code import CODE, find_script_frame, name_line
 
 KEPT = (
     "the model's weights without a copy, and the next step has changed them: what is loaded or saved from it later are "
     "the last weights, not those of that moment (clone each tensor, or copy.deepcopy)"
 )
+LIVE = (
+    "the model's own tensors, so nothing is restored: a state that is kept without a copy is always the last (clone each "
+    "tensor, or copy.deepcopy)"
+)
+MAX_CALLERS = 2  # of `load_state_dict`: the script, or the watcher's own
 LEAST_SHARE = 0.5  # of the model's names that a prefix must explain
 COPIES = re.compile(r"\b(clone|deepcopy|cpu|to|numpy|float|half|bfloat16)\(")  # on a GPU, `cpu` copies
 HOLDERS = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.For, ast.While)
@@ -93,8 +98,24 @@ def watch_kept(module: Any, register: Callable[[Any], Any], report: Callable[...
                 reported.append(text)
                 report("update", violations=[f"{text} keeps {KEPT}"])
 
-    module.state_dict = state_dict
+    load = module.load_state_dict
+
+    @functools.wraps(load)
+    def load_state_dict(self: Any, state_dict: Any, *arguments: Any, **options: Any) -> Any:
+        caller = find_script_frame(sys._getframe(1), MAX_CALLERS) if kept and not reported else None
+        if caller is not None and _is_live(self, state_dict):
+            reported.append(name_line(caller))
+            report("update", violations=[f"{reported[0]} loads {LIVE}"])
+        return load(self, state_dict, *arguments, **options)
+
+    module.state_dict, module.load_state_dict = state_dict, load_state_dict
     register(compare)
+
+
+def _is_live(model: Any, state: Any) -> bool:
+    """Return whether a state's tensors are the model's own parameters."""
+    pairs = [(state[name], own) for name, own in model.named_parameters() if name in state]
+    return bool(pairs) and all(value.data_ptr() == own.data_ptr() for value, own in pairs)
 
 
 def _find_kept(frame: Any) -> str:

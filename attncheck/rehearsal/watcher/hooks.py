@@ -301,9 +301,9 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     for kind in (torch.optim.Optimizer, torch.nn.Module):
         kind.zero_grad = call_before(kind.zero_grad, recorder.note_zeroing)
     torch.nn.Module.eval = call_before(torch.nn.Module.eval, recorder.note_evaluation)
-    watch_checkpoints(torch.nn.Module)
     report_own = functools.partial(report, recorder.folder)
     watch_kept(torch.nn.Module, optimizer.register_optimizer_step_post_hook, report_own)
+    watch_checkpoints(torch.nn.Module)  # after the other, which is called by it
     scheduler = torch.optim.lr_scheduler.LRScheduler
     scheduler.step = call_before(scheduler.step, recorder.note_schedule, 1)
     optimizer.register_optimizer_step_pre_hook(lambda *arguments: enter_optimizer(recorder, arguments[0]))
