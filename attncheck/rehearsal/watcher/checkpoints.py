@@ -26,8 +26,8 @@ KEPT = (
     "the last weights, not those of that moment (clone each tensor, or copy.deepcopy)"
 )
 LIVE = (
-    "the model's own tensors, so nothing is restored: a state that is kept without a copy is always the last (clone each "
-    "tensor, or copy.deepcopy)"
+    "the model's own tensors, so nothing is restored: a state that is kept without a copy is always the last "
+    "(clone each tensor, or copy.deepcopy)"
 )
 MAX_CALLERS = 2  # of `load_state_dict`: the script, or the watcher's own
 LEAST_SHARE = 0.5  # of the model's names that a prefix must explain

@@ -48,6 +48,7 @@ from .fsdp import watch_fsdp
 from .hastening import watch_trainings
 from .modules import call_before
 from .objective import watch_divergence, watch_loop, watch_terms
+from .optimizer import find_lost_rates
 from .recorder import Recorder
 from .relations import ask_collator, ask_metrics, report
 from .saved import SavedModels
@@ -305,9 +306,17 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     watch_kept(torch.nn.Module, optimizer.register_optimizer_step_post_hook, report_own)
     watch_checkpoints(torch.nn.Module)  # after the other, which is called by it
     scheduler = torch.optim.lr_scheduler.LRScheduler
-    scheduler.step = call_before(scheduler.step, recorder.note_schedule, 1)
+    step = call_before(scheduler.step, functools.partial(_report_lost_rates, report_own), 1)
+    scheduler.step = call_before(step, recorder.note_schedule, 1)
     optimizer.register_optimizer_step_pre_hook(lambda *arguments: enter_optimizer(recorder, arguments[0]))
     optimizer.register_optimizer_step_post_hook(lambda *arguments: recorder.leave_optimizer(arguments[0]))
+
+
+def _report_lost_rates(report_own: Callable[..., None], scheduler: Any) -> None:
+    """Report that a schedule replaces the groups' own rates; it begins with a step."""
+    with contextlib.suppress(Exception):
+        if scheduler.last_epoch < 1 and (text := find_lost_rates(scheduler)):
+            report_own("update", warnings=[text])
 
 
 def enter_optimizer(recorder: Recorder, optimizer: Any) -> None:

@@ -75,6 +75,19 @@ def count_planned(scheduler: Any) -> int:
     return next((int(value) for value in values if isinstance(value, (int, float)) and value), 0)
 
 
+def find_lost_rates(scheduler: Any) -> str:
+    """Return a line if a schedule takes groups with rates of their own to one and the same.
+
+    torch 2.13 optim/lr_scheduler.py: `OneCycleLR` sets `max_lr`, and from it the initial rate, of each group.
+    """
+    groups = scheduler.optimizer.param_groups
+    rates, highest = ({_read_plain(group.get(name)) for group in groups} for name in ("lr", "max_lr"))
+    if len(rates) == 1 or len(highest) != 1 or None in {*rates, *highest}:
+        return ""
+    own, name = ", ".join(f"{rate:g}" for rate in sorted(rates)), type(scheduler).__name__
+    return f"{name} takes every group of the optimiser to {highest.pop():g}: their own rates, {own}, have no effect"
+
+
 def _read_plain(value: Any) -> Any:
     """Return an option of a group as plain data: a one-number tensor as a number, None for anything else."""
     if hasattr(value, "numel"):
