@@ -69,7 +69,10 @@ def test_roles_that_are_left_out(encode: Any, kept: tuple[str, ...], kind: str, 
     assert not any(word in json.dumps(answers) for word in WORDS)  # no text of the rows
 
 
-@pytest.mark.parametrize(("labels", "count"), [(lambda n: n % 5, 0), (lambda n: 0, 1), (lambda n: float(n == 3), 0)])
+@pytest.mark.parametrize(
+    ("labels", "count"),
+    [(lambda n: n % 5, 0), (lambda n: 0, 1), (lambda n: float(n == 3), 0), (lambda n: n >= 10, 1)],  # both of each row
+)
 def test_labels_without_information(encode: Any, labels: Any, count: int) -> None:
     rows = [encode(write_turns(make_row(number % 10), ROLES)) for number in range(20)]
     answers = judge(batch_rows(rows, [labels(number) for number in range(20)]))

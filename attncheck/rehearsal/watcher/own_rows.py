@@ -461,6 +461,13 @@ def judge_labels(rows: Sequence[Row], held: Sequence[Mapping[str, Any]]) -> Iter
                 f"all {len(plain)} rows have the label {plain[0]}, although the launch's own rows have several values "
                 f"of {', '.join(varied)}: the labels carry no information"
             )
+    seen = dict[tuple[int, ...], set[Any]]()
+    single = [(ids, own) for ids, own in rows if isinstance(own, (int, float))]
+    for ids, own in single:
+        seen.setdefault(ids, set()).add(own)
+    both = sum(len(seen[ids]) > 1 for ids, _ in single)
+    if len(single) >= 2 * LEAST_ROWS and len({own for _, own in single}) == 2 and both >= SWAPPED * len(single):
+        yield f"{both} of {len(single)} rows are in the batches with both labels: each is liked and disliked"
 
 
 def _is_class(value: Any) -> bool:
