@@ -76,7 +76,7 @@ def count_planned(scheduler: Any) -> int:
 
 
 def find_lost_rates(scheduler: Any) -> str:
-    """Return a line if a schedule takes groups with rates of their own to one and the same.
+    """Return a line if a schedule takes groups with different rates to one.
 
     torch 2.13 optim/lr_scheduler.py: `OneCycleLR` sets `max_lr`, and from it the initial rate, of each group.
     """
