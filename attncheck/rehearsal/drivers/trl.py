@@ -223,9 +223,10 @@ def _record_losses(trainer: Any) -> None:
     @functools.wraps(start)
     def initialize(self: Any, *arguments: Any, **options: Any) -> None:
         start(self, *arguments, **options)
-        is_plain = getattr(self.args, *AGGREGATION) == AGGREGATION[1] and getattr(self, "num_generations", 0) == 2
+        args = getattr(self, "args", None)
+        is_plain = getattr(args, *AGGREGATION) == AGGREGATION[1] and getattr(self, "num_generations", 0) == 2
         if is_plain and type(self).__module__.startswith("trl."):
-            CODE["scaling"] = [str(getattr(self.args, "scale_rewards", ""))]
+            CODE["scaling"] = [str(getattr(args, "scale_rewards", ""))]
         for name in LOG_PROBABILITIES:
             if hasattr(self, name):  # its class may override TRL's
                 setattr(self, name, _keep_result(getattr(self, name), seen))

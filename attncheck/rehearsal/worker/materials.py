@@ -487,8 +487,7 @@ def fit_rows(rows: list[dict[str, Any]], message: Mapping[str, Any]) -> tuple[li
     """Return rows with the fields that a script reads, in the shapes that it needs, and the names of these fields."""
     from attncheck.rehearsal.worker import shapes
 
-    columns = sorted(message.get("columns", ()), key=message.get("values", {}).__contains__)  # a label is no text
-    added = message.get("added", ())
+    columns, added, values = (message.get(name, ()) for name in ("columns", "added", "values"))
     if message["form"] == "prompt_texts":
         columns = [name for name in columns if name not in TRL_COLUMNS or name in added]
         rows = [{name: value for name, value in row.items() if name not in TRL_COLUMNS} for row in rows]
@@ -499,7 +498,7 @@ def fit_rows(rows: list[dict[str, Any]], message: Mapping[str, Any]) -> tuple[li
     elif message["form"].endswith("preference"):
         rows = add_pair_columns(rows, columns) if columns else rows
     else:
-        rows = add_columns(rows, columns)
+        rows = add_columns(rows, [name for name in columns if name not in values])  # a label is no text
     missing = {name: "" for name in added if rows and name in columns and name not in rows[0]}  # in spite of its name
     rows = [missing | row for row in rows]
     for name, part in message.get("parts", {}).items():  # whose names only the launch's settings have
@@ -517,9 +516,9 @@ def fit_rows(rows: list[dict[str, Any]], message: Mapping[str, Any]) -> tuple[li
     if message["form"] == "every" and message.get("makes_text"):
         left_out = {"prompt", "completion", "messages", "conversations"}.difference(columns)
         rows = [{name: value for name, value in row.items() if name not in left_out} for row in rows]
-    for name, values in message.get("values", {}).items():
+    for name, own in dict(values).items():
         if all(not isinstance(row.get(name, ""), str) or not row.get(name) for row in rows):  # no part of a document
-            rows = [{**row, name: _choose_value(row.get(name), values, number)} for number, row in enumerate(rows)]
+            rows = [{**row, name: _choose_value(row.get(name), own, number)} for number, row in enumerate(rows)]
     own = {*message.get("own_columns", ())}
     if message["form"] == "every" and rows and own >= {*columns} & rows[0].keys() > set():  # none that they lack
         rows = [{name: value for name, value in row.items() if name in own} for row in rows]
