@@ -178,7 +178,9 @@ def find_replaced(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     counts = _count_beginnings(ledger.held)
     again = [document for document, count in counts.items() if count > 1]
     missing = [document for document in range(len(ledger.words)) if document not in counts]
-    if evidence.data_sets < 2 and min(len(again), len(missing)) > max(2, LOST_SHARE * len(ledger.words)):
+    extra = sum(counts.values()) - len(counts)  # in place of those that it lacks, and not of a row that is repeated
+    is_replaced = len(missing) / 2 <= extra <= 2 * len(missing)
+    if is_replaced and evidence.data_sets < 2 and len(missing) > max(2, LOST_SHARE * len(ledger.words)):
         yield (
             f"{len(missing)} of {len(ledger.words)} documents, such as {missing[-1]}, are in no row of the training "
             f"data set, and {len(again)} others, such as {again[0]}, are in it more than once"

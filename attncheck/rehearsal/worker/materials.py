@@ -557,8 +557,10 @@ def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[s
     own = [name for name in own if name not in numbers]
     for number, row in enumerate(rows if numbers else ()):
         row.update({name: number % 2 if name == "label" else number for name in numbers})
-    answers, read = [name for name in own if ANSWER_NAME.search(name)], set(names)
+    read = set(names)
     asks, tells = read & set(PROMPT_COLUMNS), read & {*ANSWER_COLUMNS, "output"}
+    answers = [name for name in own if ANSWER_NAME.search(name)]
+    answers = answers or own[0 if asks else 1 :][-1:]  # the last text, in any language
     texts: dict[str, str] = {}
     if not read & {"messages", "conversations"} and not ("text" in read and not asks):  # a script may make its text
         texts = {name: "prompt" for name in own[:2] if name not in answers[:1] and not (asks or tells)}

@@ -54,7 +54,9 @@ def run(evidence: Evidence) -> CheckResult:
         or (bool(evidence.others) and abs(explanation.factor) < 1 - NEAR_ONE)
         or _has_offset(explanation)
     )
-    is_unknown = is_partial and not evidence.step.objective.is_documented and not is_of_pairs
+    is_distilled = evidence.is_own_script and evidence.has_own_loss and bool(evidence.others)  # its own loss may grow
+    is_open = is_partial and not evidence.step.objective.is_documented
+    is_unknown = (is_open or is_distilled) and not is_of_pairs
     slow = "unknown: the definition of the loss" if is_unknown else _explain_slowness(evidence, losses)
     preference = evidence.step.objective.preference
     if preference is not None and not preference.is_paired:
