@@ -335,7 +335,9 @@ def _find_gaps(evidence: Evidence) -> Iterator[str]:
     lost = [document for document in span if document not in seen]
     # If pairs are split, all chosen answers may come before the others.
     lost = [d for d in lost if (d ^ 1) not in seen or documents[d][0] != documents[d ^ 1][0]]
-    if len(lost) > max(2, MAX_CUT_SHARE * len(span)):
+    gaps = len({*lost} - {document + 1 for document in lost})
+    is_of_ranks = gaps < len(evidence.step.ranks)  # where another rank's part begins: a script may skip rows of each
+    if len(lost) > max(2, MAX_CUT_SHARE * len(span)) and not is_of_ranks:
         yield (
             f"{len(lost)} of the {len(span)} documents between the first and the last one used were skipped, the "
             f"first is document {lost[0]}"
