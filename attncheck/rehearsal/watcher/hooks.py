@@ -315,7 +315,7 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
 def _report_lost_rates(report_own: Callable[..., None], scheduler: Any) -> None:
     """Report that a schedule replaces the groups' own rates; it begins with a step."""
     with contextlib.suppress(Exception):
-        if scheduler.last_epoch < 1 and (text := find_lost_rates(scheduler)):
+        if scheduler.last_epoch < 0 and (text := find_lost_rates(scheduler)):
             report_own("update", warnings=[text])
 
 
