@@ -27,6 +27,7 @@ from attncheck.rehearsal.worker.checks.learning import _find_alike
 from attncheck.rehearsal.worker.checks.update import (
     _find_decayed_norms,
     _find_idle,
+    _find_other_classes,
     _find_schedule,
     _find_untrained_tokens,
 )
@@ -411,3 +412,9 @@ def test_the_epochs_of_a_loop_are_those_of_its_option(words: str, epochs: float)
     job = SimpleNamespace(trainer="loop", settings=())
     read: Any = SimpleNamespace(job=job, recognised=SimpleNamespace(launch=launch))
     assert judged_run._read_epochs(read) == epochs
+
+
+@pytest.mark.parametrize(("texts", "count"), [(("[('a', 0)]", "[('a', 0)]"), 0), (("[('a', 0)]", "[('a', 1)]"), 1)])
+def test_ranks_number_classes_alike(texts: tuple[str, str], count: int) -> None:
+    ranks: Any = [SimpleNamespace(code={"classes": [text]}) for text in texts]
+    assert len(list(_find_other_classes(ranks))) == count

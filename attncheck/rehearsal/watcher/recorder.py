@@ -450,6 +450,8 @@ class Recorder:
             with open(os.path.join(self.folder, f"calls-{describe_process()['rank']}.json"), "w") as stream:
                 json.dump(rows, stream)
             return
+        classes = getattr(getattr(self.trained, "config", None), "label2id", None) or {}
+        CODE["classes"] = [str(sorted(classes.items(), key=str))]
         document = {
             "calls": calls,
             "losses": list(self.losses),

@@ -60,7 +60,7 @@ def run(evidence: Evidence) -> CheckResult:
         deliberate = deliberate or [f"step {number}: {text}" for text in unclear]
         if violations:
             break
-    violations += _find_unchanged(taken) if not violations else ()
+    violations += [*_find_other_classes(evidence.step.ranks), *(_find_unchanged(taken) if not violations else ())]
     frozen, warnings, notes = _judge_frozen(evidence)
     warnings += [*deliberate, *unclear_schedule, *find_outside_changes(taken), *_find_wrong_logs(evidence)]
     warnings += [
@@ -95,6 +95,16 @@ def _describe(taken: Sequence[RankRecord], seen: Sequence[Mapping[str, Any]]) ->
     unknown = [kind for kind in kinds if all(step_again(u) is None for u in seen if u["classes"][0] == kind)]
     notes = [f"{len(taken)} steps of {', '.join(kinds)}, {count} parameters"]
     return notes + [f"not known: how {kind} uses a gradient" for kind in unknown]
+
+
+def _find_other_classes(ranks: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield a line if the ranks' models number the same classes otherwise, as by the order of a set of texts."""
+    texts = sorted({text for record in ranks for text in record.code.get("classes", ())})
+    if len(texts) > 1:
+        yield (
+            f"the models of {len(ranks)} ranks have different label2id, {texts[0][:80]} and {texts[1][:80]}: each rank "
+            "trains other numbers for a class (the order of a set of texts differs from process to process)"
+        )
 
 
 def _find_mode(taken: Sequence[RankRecord]) -> Iterator[str]:
