@@ -568,6 +568,18 @@ def test_data_sets_and_templates_that_a_tree_registers(
     assert found == said
 
 
+def test_a_template_that_a_tree_does_not_register_is_one_finding(tmp_path: Path) -> None:
+    """The release's own templates say nothing of the tree's."""
+    words = "--stage sft --do_train --model_name_or_path m --dataset d --template gec --finetuning_type full"
+    tree = {
+        **dict.fromkeys(("src/llamafactory/__init__.py", "src/llamafactory/data/__init__.py", ".git/HEAD"), ""),
+        "src/llamafactory/data/template.py": "def register_template(name):\n    pass\nregister_template(name='qwen')\n",
+        "run.sh": f"deepspeed --num_gpus 2 src/train_bash.py {words} --output_dir o\n",
+    }
+    report = lint(write_tree(tmp_path, tree), "0.9.4")[1]
+    assert [item.severity for item in report.findings if "gec" in item.message] == ["error"]
+
+
 @pytest.mark.parametrize(("code", "count"), [('    if args.stage == "ttl":\n        own(args)\n', 0), ("", 1)])
 def test_a_value_that_the_tree_s_own_code_compares_is_taken(tmp_path: Path, code: str, count: int) -> None:
     """Nothing checks the values of a file's keys before that code."""

@@ -36,7 +36,7 @@ from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.frameworks import Framework, defer
 from attncheck.lint.frameworks.llamafactory import tables
 from attncheck.lint.frameworks.llamafactory.behaviour import BEHAVIOURS, LaunchReading
-from attncheck.lint.frameworks.llamafactory.registered import undefined_dataset, unregistered_template
+from attncheck.lint.frameworks.llamafactory.registered import list_templates, undefined_dataset, unregistered_template
 
 CHECKS = (*BEHAVIOURS, undefined_dataset, unregistered_template)
 TRUE_VALUES = ("1", "true", "y")
@@ -88,6 +88,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     nodes, world_size = _count_nodes_and_ranks(reading)
     versions_at_hand = {"llamafactory": version, "transformers": reading.transformers}
     allows_extra = (launch.environ.get("ALLOW_EXTRA_ARGS") or "").lower() in TRUE_VALUES
+    is_own = bool(list_templates(reading))  # the tree's registry was read
     return Job(
         framework="llamafactory",
         version=version,
@@ -100,7 +101,14 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
             replace(unknown, proof=tables.DATASET_KEYS_PROOF) if unknown.name in tables.DATASET_KEYS else unknown
             for unknown in find_unknown_settings(settings, versions_at_hand, strict=not allows_extra)
         ),
-        problems=(*find_refused_settings(settings, reading.transformers), *collect_problems(CHECKS, reading)),
+        problems=(
+            *(
+                own
+                for own in find_refused_settings(settings, reading.transformers)
+                if not (is_own and own.is_registered)
+            ),
+            *collect_problems(CHECKS, reading),
+        ),
         world_size=world_size,
         gpus=world_size,
         nodes=nodes,

@@ -42,11 +42,15 @@ def undefined_dataset(reading: LaunchReading) -> Iterator[SettingProblem]:
 def unregistered_template(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for a template that the source of LLaMA-Factory next to the launch does not register."""
     name = reading.settings.get_known_text("template")
-    text = read_own_source(reading.launch, "llamafactory", TEMPLATES) if name and "$" not in name else None
-    templates = _list_templates(text or "")
+    templates = list_templates(reading) if name and "$" not in name else frozenset()
     if templates and name not in templates:
         near = find_closest_name(name, templates)
         yield _refuse(reading, "template", f"{name}: {TEMPLATES} of the tree does not register it", MISSING, near)
+
+
+def list_templates(reading: LaunchReading) -> frozenset[str]:
+    """Return the templates that the source next to the launch registers, which a release's do not replace."""
+    return _list_templates(read_own_source(reading.launch, "llamafactory", TEMPLATES) or "")
 
 
 def _refuse(
