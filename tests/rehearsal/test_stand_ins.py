@@ -568,7 +568,7 @@ def test_a_scripts_own_configuration_has_the_defaults_of_trls(
         (["document", "highlights", "input_ids"], {"document": "q", "highlights": "a"}),
         (["quote"], {"quote": "q a"}),
         (["context", "question", "Answer"], {"context": "", "Answer": "a"}),
-        (["question", "reponse"], {"reponse": "a"}),
+        (["question", "antwort"], {"antwort": "a"}),
         (["system", "conversations", "response_b", "role"], {"system": "", "response_b": ""}),
         (["prompt", "labels", "video", "audios"], {}),
         (["label", "question_id", "pad_token_id"], {"label": 0, "question_id": 0}),
