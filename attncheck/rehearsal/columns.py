@@ -323,7 +323,7 @@ def _name_parts(path: str, place: str) -> tuple[str, ...]:
 def _list_rows(root: str) -> list[str]:
     paths: list[str] = []
     for count, (folder, names, files) in enumerate(os.walk(root)):
-        names[:] = [name for name in names if not name.startswith(".") and count < MAX_FOLDERS]
+        names[:] = [name for name in names if not name.startswith(".")]
         paths += [os.path.join(folder, name) for name in files if name.endswith(OWN_ROWS) and not NO_ROWS.search(name)]
         if count >= MAX_OWN_FOLDERS or len(paths) > MAX_OWN_FILES:
             break

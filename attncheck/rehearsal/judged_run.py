@@ -56,7 +56,7 @@ def run_once(stage: Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> 
     shutil.rmtree(os.path.join(stage.folder, FIRST), ignore_errors=True)
     ring_size = int(sets.get("ring_size", cut.ring_size))
     Path(stage.folder, execution.QUESTIONS).write_text(json.dumps(_describe_judging(stage, cut, ring_size)))
-    ended = execute(stage, _ask_own_rows(stage, _ask_to_continue(stage, cut_launch), tried), materials.steps, prefix)
+    ended = execute(stage, _add_questions(stage, cut_launch, tried), materials.steps, prefix)
     cut, made = _take_loss_settings(stage, cut)
     stage.report_progress(prefix + "comparing with the float32 reference")
     ranks, own_class = execution.count_ranks(stage.folder), "".join(execution.list_noted(stage.folder, "class")[:1])
@@ -66,7 +66,7 @@ def run_once(stage: Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> 
     if is_observed:
         results += _judge(stage, _describe_judging(stage, cut, ring_size))
     if ranks == 1 and stage.materials.uses_gpu and not tried and not interrupts.is_interrupted():
-        made += run_without_gpu(stage, cut, lambda few, own: _ask_own_rows(few, _ask_to_continue(few, own), ""), prefix)
+        made += run_without_gpu(stage, cut, _add_questions, prefix)
     differences = _list_differences(stage, cut_launch.cut, ranks, own_class)
     results = _add_effects(stage, leave_unasked(results, differences))
     if ranks:
@@ -107,6 +107,11 @@ def run_once(stage: Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> 
         differences,
         tuple(list_unasked(read, cut.objective, is_text_only, results, left_out, not stage.materials.real_data)),
     )
+
+
+def _add_questions(stage: Stage, launch: CutLaunch, tried: str = "") -> CutLaunch:
+    """Return a launch that also answers what is asked in forks of it."""
+    return _ask_own_rows(stage, _ask_to_continue(stage, launch), tried)
 
 
 def _ask_to_continue(stage: Stage, launch: CutLaunch) -> CutLaunch:

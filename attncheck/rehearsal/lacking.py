@@ -60,16 +60,17 @@ def add_lacking(stage: Stage, cut: JobCut, launch: RehearsedLaunch) -> bool:
         stage.kind = kinds[0]
         return True
     end = launch.results[0]
-    expected = EXPECTED.search("\n".join(end.violations))
+    text = "\n".join(end.violations)
+    expected = EXPECTED.search(text)
     if expected is not None and stage.documents == DOCUMENTS:
         stage.documents = min(int(expected[1]), MAX_DOCUMENTS)
         return True
-    if NO_TOKEN.search("\n".join(launch.results[0].violations)) and not stage.has_whole_vocabulary:
+    if NO_TOKEN.search(text) and not stage.has_whole_vocabulary:
         stage.has_whole_vocabulary = True
         return True
     names = [name for name in list_missing_fields(stage, cut, launch) if name not in stage.added]
     stage.added = (*stage.added, *names)
-    is_empty = not names and not stage.fills and reads_fields(cut) and EMPTY.search("\n".join(end.violations))
+    is_empty = not names and not stage.fills and reads_fields(cut) and EMPTY.search(text)
     stage.fills = stage.fills or bool(is_empty)
     return bool(names or is_empty)
 

@@ -73,7 +73,6 @@ class Stage:
     fills: bool = False  # whether the script ended as if an empty field was the cause
     documents: int = DOCUMENTS
     is_trial: bool = False  # of a fix of what the first steps show, so that nothing else is asked
-    own_files: tuple[str, ...] = ()  # of the launch's own rows, which its script reads in a fork
     has_whole_vocabulary: bool = False  # whether the small model's embedding has the launch's own size
     kind: str = ""  # the type of model that the script was found to read, if the launch's model is not known
 
@@ -120,9 +119,8 @@ def make_materials(stage: Stage, cut: JobCut) -> bool:
         "roles": dict(cut.roles),
         "keeps_code": stage.request.trusts_remote_code,
         "is_float32": stage.read.job.plan.precision == "fp32",
+        "own_files": _list_own_files(stage, cut),
     }
-    stage.own_files = _list_own_files(stage, cut)
-    message["own_files"] = stage.own_files
     stage.report_progress("copying the model" if is_full else "making a small model and its documents")
     event = run_worker(stage, message, ("materials",))["materials"]
     if event.kind != "answer":
@@ -159,14 +157,14 @@ def describe_fields(read: ReadLaunch, cut: JobCut, added: Sequence[str] = (), fi
 
     `fills`: those whose contents are not known have a word.
     """
-    rows = [] if cut.driver else list(iter_first_rows(read, cut.data))
+    rows, columns = [] if cut.driver else list(iter_first_rows(read, cut.data)), read_columns(read)
     return {
-        "columns": [*read_columns(read), *added] if reads_fields(cut) else [*added],
+        "columns": [*columns, *added] if reads_fields(cut) else [*added],
         "added": added,
-        "optional": [name for name in (*read_columns(read), *added) if fills or name not in read_columns(read)],
+        "optional": [name for name in (*columns, *added) if fills or name not in columns],
         "parts": read_named_columns(read) if reads_fields(cut) else {},
         # trl 0.24.0 data_utils.py (`is_conversational`) takes any of several fields, in the order of a set
-        "makes_text": read.job.framework == "trl" and bool(TEXT_COLUMNS.intersection(read_columns(read))),
+        "makes_text": read.job.framework == "trl" and bool(TEXT_COLUMNS.intersection(columns)),
         "shapes": read_field_shapes(read) if reads_fields(cut) or added else {},
         "turns": read_turns(read, rows) if reads_fields(cut) else [],
         "values": read_values(read, rows) if reads_fields(cut) else {},

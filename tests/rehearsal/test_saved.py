@@ -36,6 +36,20 @@ def save(model, first, folder, fault):
 """
 
 
+def make_models(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, SavedModels]:
+    """Return a small model that trains, its first weights, and what follows its saves."""
+    monkeypatch.setenv("ATTNCHECK_CONTINUES", "")
+    config = transformers.LlamaConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
+    )
+    torch.manual_seed(0)
+    model: Any = transformers.LlamaForCausalLM(config)
+    first = transformers.LlamaForCausalLM(config)
+    first.load_state_dict(model.state_dict())
+    recorder = SimpleNamespace(folder=str(folder), steps=[{}], trained=model, is_paused=False)
+    return model, first, SavedModels(recorder)
+
+
 @pytest.mark.parametrize(
     ("fault", "kind", "text"),
     [
@@ -51,21 +65,12 @@ def save(model, first, folder, fault):
 def test_a_saved_model_is_the_trained_one(
     fault: str, kind: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ATTNCHECK_CONTINUES", "")
-    config = transformers.LlamaConfig(
-        vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
-    )
-    torch.manual_seed(0)
-    model: Any = transformers.LlamaForCausalLM(config)
-    first = transformers.LlamaForCausalLM(config)
-    first.load_state_dict(model.state_dict())
-    recorder = SimpleNamespace(folder=str(tmp_path), steps=[{}], trained=model, is_paused=False)
+    model, first, saved = make_models(tmp_path, monkeypatch)
     monkeypatch.setattr(type(model), "save_pretrained", type(model).save_pretrained)
-    saved = SavedModels(recorder)
     saved.watch(type(model))
     model.train()
     saved.keep_first()
-    assert model.training and not recorder.is_paused
+    assert model.training and not saved._recorder.is_paused
     script = tmp_path / "train.py"
     script.write_text(SAVING)
     scope: dict[str, Any] = {"__file__": str(script)}
@@ -101,17 +106,8 @@ def save(model, first, path, fault):
 def test_a_saved_state_is_the_trained_one(
     fault: str, kind: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ATTNCHECK_CONTINUES", "")
-    config = transformers.LlamaConfig(
-        vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
-    )
-    torch.manual_seed(0)
-    model: Any = transformers.LlamaForCausalLM(config)
-    first = transformers.LlamaForCausalLM(config)
-    first.load_state_dict(model.state_dict())
-    recorder = SimpleNamespace(folder=str(tmp_path), steps=[{}], trained=model, is_paused=False)
+    model, first, saved = make_models(tmp_path, monkeypatch)
     monkeypatch.setattr(torch, "save", torch.save)
-    saved = SavedModels(recorder)
     saved.watch_states(torch)
     saved.keep_first()
     with torch.no_grad():

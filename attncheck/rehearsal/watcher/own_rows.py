@@ -518,7 +518,7 @@ def judge_joins(rows: Sequence[Row], held: Sequence[Mapping[str, Any]]) -> Itera
     known, owners = {*words.values()}, dict[tuple[str, ...], set[tuple[int, str]]]()
     for number, own in enumerate(held):
         for column, text in own.items():
-            runs = _list_runs([word for word in WORD.findall(text) if word in known]) if isinstance(text, str) else []
+            runs = _list_runs_of_text(text, known)
             for run in runs:
                 owners.setdefault(run, set()).add((number, column))
     counts, labelled = dict[tuple[str, ...], list[bool]](), list[tuple[int, Any]]()
@@ -575,12 +575,12 @@ def judge_turns(rows: Sequence[Row], held: Sequence[Mapping[str, Any]]) -> dict[
     for turn in (turn for row in held for value in row.values() if isinstance(value, list) for turn in value):
         if isinstance(turn, dict):
             role, text = str(turn.get("role", turn.get("from"))), turn.get("content", turn.get("value"))
-            runs = _list_runs([own for own in WORD.findall(text) if own in known]) if isinstance(text, str) else []
+            runs = _list_runs_of_text(text, known)
             if runs:
                 turns.setdefault(role, []).append(any(run in present for run in runs))
     for row in held:
         for name, text in row.items():
-            runs = _list_runs([own for own in WORD.findall(text) if own in known]) if isinstance(text, str) else []
+            runs = _list_runs_of_text(text, known)
             if runs and ANSWER.fullmatch(name):
                 turns.setdefault(name, []).append(any(run in present for run in runs))
                 last[name] += 1
@@ -602,6 +602,11 @@ def _is_talk(value: Any) -> bool:
 
 def _list_runs(words: Sequence[str]) -> list[tuple[str, ...]]:
     return [tuple(words[n : n + WORDS]) for n in range(len(words) - WORDS + 1)]
+
+
+def _list_runs_of_text(text: Any, known: set[str]) -> list[tuple[str, ...]]:
+    """Return the runs of a text's words that the tokenizer knows; [] of what is no text."""
+    return _list_runs([word for word in WORD.findall(text) if word in known]) if isinstance(text, str) else []
 
 
 def _read_words() -> dict[int, str]:
